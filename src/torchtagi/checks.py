@@ -1,0 +1,66 @@
+"""Clear errors for bad input, raised before any parameter changes.
+
+Each check names the argument and the offending value. The finiteness checks reduce to one number first (a
+NaN or an infinity survives a sum), so a good tensor costs one pass and no mask.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def require_floating(name: str, x: object) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} must be a tensor or a Gaussian, got {type(x).__name__}")
+    if not x.is_floating_point():
+        raise TypeError(f"{name} must have a floating dtype, got {x.dtype}; convert it with .float()")
+
+
+def require_values(name: str, x: Tensor) -> None:
+    """Floating, non-empty and finite."""
+    require_floating(name, x)
+    if x.numel() == 0:
+        raise ValueError(f"{name} is empty: shape {tuple(x.shape)}")
+    if not math.isfinite(x.sum().item()):
+        bad = x[~torch.isfinite(x)]
+        if bad.numel():
+            index = torch.nonzero(~torch.isfinite(x))[0].tolist()
+            raise ValueError(f"{name} must be finite, got {bad[0].item()} at index {index}")
+
+
+def require_variance(name: str, var: Tensor, mean: Tensor, mean_name: str = "mean") -> None:
+    """A variance that fits its mean: same shape, dtype and device; finite and not negative."""
+    require_values(name, var)
+    if var.shape != mean.shape:
+        raise ValueError(
+            f"{name} must have the shape of {mean_name}, {tuple(mean.shape)}, got {tuple(var.shape)}"
+        )
+    if var.dtype != mean.dtype or var.device != mean.device:
+        raise TypeError(
+            f"{name} is {var.dtype} on {var.device}, but {mean_name} is {mean.dtype} on {mean.device}"
+        )
+    smallest = var.min().item()
+    if smallest < 0:
+        raise ValueError(f"{name} must not be negative, got {smallest}")
+
+
+def require_positive(name: str, value: float | Tensor) -> None:
+    smallest = value.min().item() if isinstance(value, Tensor) else float(value)
+    if not (smallest > 0 and math.isfinite(smallest)):
+        raise ValueError(f"{name} must be positive and finite, got {smallest}")
+
+
+def require_labels(name: str, labels: Tensor, batch: int, classes: int) -> None:
+    if not isinstance(labels, Tensor):
+        raise TypeError(f"{name} must be a tensor of class indices, got {type(labels).__name__}")
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise TypeError(f"{name} must have an integer dtype, got {labels.dtype}")
+    if labels.shape != (batch,):
+        raise ValueError(f"{name} must have shape ({batch},), one class a sample, got {tuple(labels.shape)}")
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= classes:
+        bad = low if low < 0 else high
+        raise ValueError(f"{name} must lie in 0..{classes - 1}, got {bad}")

@@ -1,0 +1,28 @@
+"""Data in memory: MNIST (embedded), Fashion-MNIST, CIFAR-10, CelebA, Tiny ImageNet and UCI regression."""
+
+from torchtagi.data.augmentation import augment_crop_flip, crop_flip
+from torchtagi.data.batching import batches, epoch_order
+from torchtagi.data.download import fetch
+from torchtagi.data.errors import DataError
+from torchtagi.data.image_set import ImageSet, TrainTest
+from torchtagi.data.loading import image_set_names, load, load_train_test
+from torchtagi.data.preprocessing import Preprocessing
+from torchtagi.data.uci import RegressionSplit, load_uci, uci_names
+
+__all__ = [
+    "DataError",
+    "ImageSet",
+    "Preprocessing",
+    "RegressionSplit",
+    "TrainTest",
+    "augment_crop_flip",
+    "batches",
+    "crop_flip",
+    "epoch_order",
+    "fetch",
+    "image_set_names",
+    "load",
+    "load_train_test",
+    "load_uci",
+    "uci_names",
+]

@@ -1,0 +1,130 @@
+"""Classes as paths in a binary tree: hierarchical classification.
+
+C classes become the leaves of a tree of L = ⌈log₂ C⌉ levels. A class is the path to its leaf: at each of the L
+nodes on it the network's output is observed as +1 (left) or −1 (right), the other nodes are not observed.
+Ten classes have 4 levels and 11 nodes.
+
+    P(class c) ∝ Π over its path of Φ(± m/√(v + R)),  normalised over the C classes
+
+The two kinds of uncertainty follow from the law of total variance of the indicator 1[class = c], p the class
+probability if the network's weights were known:
+
+    P(1 − P)  =  var[p]  +  E[p(1 − p)]         epistemic + aleatoric
+
+    E[p²] at one node, z ~ N(m, v):  E[Φ(z/√R)²] = Φ(h) − 2 T(h, 1/√(1 + 2v/R)),   h = m/√(v + R)
+
+with Owen's function T (Owen 1980); nodes are independent, so paths multiply.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchtagi.checks import require_labels
+from torchtagi.gaussian import Gaussian
+from torchtagi.likelihood.observation import Likelihood, require_output
+
+
+def class_tree(classes: int) -> Tensor:
+    """(C, nodes): +1 or −1 at the nodes on a class's path, 0 elsewhere."""
+    if not isinstance(classes, int) or classes < 2:
+        raise ValueError(f"classes must be a whole number of at least 2, got {classes!r}")
+    levels = math.ceil(math.log2(classes))
+    # The nodes of a level are the distinct prefixes of that length among the classes' binary numbers.
+    sizes = [math.ceil(classes / 2 ** (levels - level)) for level in range(levels)]
+    code = torch.zeros(classes, sum(sizes))
+    for c in range(classes):
+        for level in range(levels):
+            node = sum(sizes[:level]) + (c >> (levels - level))
+            code[c, node] = -1.0 if (c >> (levels - level - 1)) & 1 else 1.0
+    return code
+
+
+@dataclass(frozen=True)
+class ClassPrediction:
+    """Class probabilities (N, C), and the two parts of each indicator's variance P(1 − P)."""
+
+    probs: Tensor
+    epistemic: Tensor
+    aleatoric: Tensor
+
+    @property
+    def labels(self) -> Tensor:
+        return self.probs.argmax(1)
+
+    @property
+    def confidence(self) -> Tensor:
+        return self.probs.amax(1)
+
+    @property
+    def entropy(self) -> Tensor:
+        return torch.special.entr(self.probs).sum(1)
+
+
+class HierarchicalClassification(Likelihood):
+    """Labels 0..classes−1, each observed as ±1 on its path; the network needs `.outputs` outputs."""
+
+    code: Tensor
+
+    def __init__(self, classes: int, noise_std: float | Tensor = 1.0) -> None:
+        super().__init__(noise_std)
+        self.classes = classes
+        self.register_buffer("code", class_tree(classes), persistent=False)
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs the network must have: the nodes of the tree."""
+        return self.code.shape[1]
+
+    def forward(self, z: Gaussian, labels: Tensor) -> Tensor:
+        require_output("z", z, self.outputs)
+        require_labels("labels", labels, len(z), self.classes)
+        target = self.code.to(z.dtype)[labels]
+        return self.observe(z, target, self.noise_var, target != 0)
+
+    def predict(self, z: Gaussian) -> ClassPrediction:
+        require_output("z", z, self.outputs)
+        with torch.no_grad():
+            var, noise = z.variance, self.noise_var
+            margin = z.mean / (var + noise).sqrt()
+            log_joint = self.along_paths(torch.special.log_ndtr(margin), torch.special.log_ndtr(-margin))
+            probs = log_joint.softmax(1)
+            mass = log_joint.logsumexp(1, keepdim=True)
+            both = 2 * owens_t(margin, torch.rsqrt(1 + 2 * var / noise))
+            tiny = torch.finfo(z.dtype).tiny
+            left = (torch.special.ndtr(margin) - both).clamp_min(tiny).log()
+            right = (torch.special.ndtr(-margin) - both).clamp_min(tiny).log()
+            second = torch.exp(self.along_paths(left, right) - 2 * mass)
+            total = probs * (1 - probs)
+            epistemic = torch.minimum((second - probs.square()).clamp_min(0), total)
+        return ClassPrediction(probs, epistemic, total - epistemic)
+
+    def log_prob(self, z: Gaussian, labels: Tensor) -> Tensor:
+        require_output("z", z, self.outputs)
+        require_labels("labels", labels, len(z), self.classes)
+        margin = z.mean / (z.variance + self.noise_var).sqrt()
+        log_joint = self.along_paths(torch.special.log_ndtr(margin), torch.special.log_ndtr(-margin))
+        return log_joint.log_softmax(1).gather(1, labels[:, None])[:, 0]
+
+    def along_paths(self, left: Tensor, right: Tensor) -> Tensor:
+        """Σ over each class's path of its nodes' values: (N, nodes) twice → (N, C)."""
+        code = self.code.to(left.dtype)
+        return left @ code.clamp_min(0).t() + right @ code.neg().clamp_min(0).t()
+
+    def extra_repr(self) -> str:
+        return f"classes={self.classes}, {super().extra_repr()}"
+
+
+def owens_t(h: Tensor, a: Tensor, nodes: int = 20) -> Tensor:
+    """Owen's T(h, a) = (1/2π) ∫₀ᵃ exp(−h²(1 + x²)/2)/(1 + x²) dx for 0 ≤ a ≤ 1, by Gauss–Legendre."""
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    total = torch.zeros_like(h)
+    for point, weight in zip(points.tolist(), weights.tolist(), strict=True):
+        square = 1 + (a * (point + 1) / 2).square()
+        total += weight * torch.exp(-0.5 * h.square() * square) / square
+    return total * a / (4 * math.pi)

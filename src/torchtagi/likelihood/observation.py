@@ -1,0 +1,101 @@
+"""A noisy observation of units: what all likelihoods come down to.
+
+    y = z + e,  e ~ N(0, R),  z ~ N(m, v)      log-evidence  log N(y; m, v + R)
+
+Its first and second derivatives in m are the message handed backward:
+
+    dm = (y − m)/(v + R)          dv = −1/(v + R)
+
+An entry that is not observed sends no message and adds nothing to the evidence.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from torchtagi.checks import require_positive
+from torchtagi.gaussian import Gaussian
+
+LOG_TWO_PI = math.log(2 * math.pi)
+
+
+class Observation(torch.autograd.Function):
+    """The negative log-evidence of a batch, summed; its `backward()` sends the messages."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        mean: Tensor,
+        var: Tensor | None,
+        target: Tensor,
+        noise_var: Tensor,
+        observed: Tensor | None,
+    ) -> Tensor:
+        precision = (noise_var if var is None else var + noise_var).reciprocal()
+        innovation = target - mean
+        if observed is not None:
+            # a selection, not a product: an unobserved target may be NaN
+            innovation = torch.where(observed, innovation, 0.0)
+        dmean = innovation * precision
+        losses = (innovation * dmean).sub_(torch.log(precision)).add_(LOG_TWO_PI)
+        if observed is not None:
+            precision, losses = precision * observed, losses * observed
+        ctx.save_for_backward(dmean, precision)
+        return losses.sum().mul_(0.5)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        dmean, precision = ctx.saved_tensors
+        dvar = precision.expand_as(dmean) * -weight if ctx.needs_input_grad[1] else None
+        return dmean * weight, dvar, None, None, None
+
+
+class Likelihood(nn.Module):
+    """How data follow from a network's outputs: three verbs and a noise.
+
+    `likelihood(z, y)`             the batch's negative log-evidence; call `.backward()` on it
+    `likelihood.predict(z)`        what will be observed, with its uncertainty
+    `likelihood.log_prob(z, y)`    log-probability of held-out data, one number a sample
+    """
+
+    noise_var: Tensor
+
+    def __init__(self, noise_std: float | Tensor) -> None:
+        super().__init__()
+        require_positive("noise_std", noise_std)
+        std = torch.as_tensor(noise_std, dtype=torch.get_default_dtype())
+        self.register_buffer("noise_var", std.square())
+
+    @property
+    def noise_std(self) -> Tensor:
+        """The observation noise σ_V, one number or one for each output; assign to it for a decay (eq. 7)."""
+        return self.noise_var.sqrt()
+
+    @noise_std.setter
+    def noise_std(self, value: float | Tensor) -> None:
+        require_positive("noise_std", value)
+        var = torch.as_tensor(value, dtype=self.noise_var.dtype, device=self.noise_var.device).square()
+        self.noise_var.copy_(var.expand_as(self.noise_var))
+
+    def observe(self, z: Gaussian, target: Tensor, noise_var: Tensor, observed: Tensor | None) -> Tensor:
+        evidence: Tensor = Observation.apply(z.mean, z.var, target, noise_var, observed)
+        return evidence
+
+    def extra_repr(self) -> str:
+        return f"noise_std={self.noise_std.tolist()}"
+
+
+def require_output(name: str, z: object, width: int | None = None) -> Gaussian:
+    if not isinstance(z, Gaussian):
+        raise TypeError(f"{name} must be a network's output, a Gaussian, got {type(z).__name__}")
+    if z.mean.numel() == 0:
+        raise ValueError(f"{name} is empty: shape {tuple(z.shape)}")
+    if width is not None and (z.ndim != 2 or z.shape[1] != width):
+        raise ValueError(f"{name} must have shape (N, {width}), got {tuple(z.shape)}")
+    return z

@@ -1,0 +1,41 @@
+"""Layers with torch's own names, arguments and shapes; each maps a Gaussian to a Gaussian.
+
+`Sequential`, `ModuleList` and `Module` are torch's: a user's network is an ordinary torch module.
+"""
+
+from torch.nn import Module, ModuleList, Sequential
+
+from torchtagi.nn.activation import LeakyReLU, ReLU, Sigmoid, Softplus, Tanh
+from torchtagi.nn.affine import Conv2d, ConvTranspose2d, Linear
+from torchtagi.nn.layer import Layer
+from torchtagi.nn.mixture import MixtureReLU, MixtureSigmoid, MixtureTanh
+from torchtagi.nn.norm import BatchNorm1d, BatchNorm2d, LayerNorm
+from torchtagi.nn.pool import AvgPool2d, MaxPool2d
+from torchtagi.nn.shape import Flatten, Identity, Unflatten, ZeroPad2d
+
+__all__ = [
+    "AvgPool2d",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "Conv2d",
+    "ConvTranspose2d",
+    "Flatten",
+    "Identity",
+    "Layer",
+    "LayerNorm",
+    "LeakyReLU",
+    "Linear",
+    "MaxPool2d",
+    "MixtureReLU",
+    "MixtureSigmoid",
+    "MixtureTanh",
+    "Module",
+    "ModuleList",
+    "ReLU",
+    "Sequential",
+    "Sigmoid",
+    "Softplus",
+    "Tanh",
+    "Unflatten",
+    "ZeroPad2d",
+]

@@ -1,0 +1,337 @@
+"""Affine layers: Linear, Conv2d, ConvTranspose2d.
+
+    z = w ⊛ a + b,      ⊛ a product with shared weights; a, w, b independent Gaussians
+
+    forward     E[z]   = W ⊛ a + b
+                var[z] = (W² + V) ⊛ v + V ⊛ a² + V_b
+    backward    to a:    Wᵀ ⊛ dm             (W²)ᵀ ⊛ dv
+                to w:    Σ dm·a              Σ dv·a²
+                to b:    Σ dm                Σ dv
+
+(TAGI, Goulet et al. 2021; section 3.1 of the paper for convolutions.) W, V: mean and variance of the weight;
+a, v: mean and variance of the input; dm, dv: the message from z. The variance's message takes the same path
+as the mean's, with every factor squared: one `Product` serves both streams and all three layers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from torchtagi.gaussian import Gaussian, as_gaussian
+from torchtagi.nn.layer import PRIOR_ARGUMENTS, Layer, Pair, as_pair, require_sizes
+
+Needs = tuple[bool, bool, bool]
+Grads = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
+class MatrixProduct:
+    """a ↦ a Wᵀ + b over the last dimension."""
+
+    def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return torch.nn.functional.linear(x, weight, bias)
+
+    def backward(self, dout: Tensor, x: Tensor, weight: Tensor, needs: Needs) -> Grads:
+        dx = dout @ weight if needs[0] else None
+        if x.ndim != 2:
+            x, dout = x.reshape(-1, x.shape[-1]), dout.reshape(-1, dout.shape[-1])
+        dweight = dout.t() @ x if needs[1] else None
+        return dx, dweight, dout.sum(0) if needs[2] else None
+
+
+class Convolution:
+    """A convolution or a transposed one, with torch's own options."""
+
+    def __init__(
+        self, stride: Pair, padding: Pair, dilation: Pair, transposed: bool, output_padding: Pair, groups: int
+    ) -> None:
+        self.options = (stride, padding, dilation, transposed, output_padding, groups)
+
+    def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return torch.convolution(x, weight, bias, *self.options)
+
+    def backward(self, dout: Tensor, x: Tensor, weight: Tensor, needs: Needs) -> Grads:
+        dx, dweight, _ = torch.ops.aten.convolution_backward.default(
+            dout, x, weight, None, *self.options, (needs[0], needs[1], False)
+        )
+        return dx, dweight, dout.sum((0, 2, 3)) if needs[2] else None
+
+
+class AffineMoments(torch.autograd.Function):
+    """The moments and the messages at the head of this file."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        product: MatrixProduct | Convolution,
+        mean: Tensor,
+        var: Tensor | None,
+        weight: Tensor,
+        weight_var: Tensor,
+        bias: Tensor | None,
+        bias_var: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        ctx.product = product
+        ctx.save_for_backward(mean, weight)
+        out_mean = product.forward(mean, weight, bias)
+        out_var = product.forward(mean.square(), weight_var, bias_var)
+        if var is not None:
+            out_var += product.forward(var, torch.addcmul(weight_var, weight, weight), None)
+        return out_mean, out_var
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        mean, weight = ctx.saved_tensors
+        _, mean_asks, var_asks, weight_asks, weight_var_asks, bias_asks, bias_var_asks = ctx.needs_input_grad
+        dx, dw, db = ctx.product.backward(dmean, mean, weight, (mean_asks, weight_asks, bias_asks))
+        dx_var, dw_var, db_var = ctx.product.backward(
+            dvar, mean.square(), weight.square(), (var_asks, weight_var_asks, bias_var_asks)
+        )
+        return None, dx, dx_var, dw, dw_var, db, db_var
+
+
+class Affine(Layer):
+    """Shared by the three layers: apply the product to the input's moments."""
+
+    product: MatrixProduct | Convolution
+
+    def forward(self, x: Gaussian | Tensor) -> Gaussian:
+        x = as_gaussian(x)
+        self.check_shape(x.shape)
+        weight, bias = self.weight, self.bias
+        if bias is None:
+            mean, var = AffineMoments.apply(self.product, x.mean, x.var, weight.mean, weight.var, None, None)
+        else:
+            mean, var = AffineMoments.apply(
+                self.product, x.mean, x.var, weight.mean, weight.var, bias.mean, bias.var
+            )
+        return Gaussian.trusted(mean, var)
+
+    def check_shape(self, shape: torch.Size) -> None:
+        raise AssertionError("each affine layer says what it accepts")
+
+
+class Linear(Affine):
+    """`torch.nn.Linear` with Gaussian weights."""
+
+    arguments: ClassVar = ("in_features", "out_features", "bias", *PRIOR_ARGUMENTS)
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        prior: str = "he",
+        mean_gain: float = 1.0,
+        var_gain: float = 1.0,
+    ) -> None:
+        super().__init__()
+        require_sizes(in_features=in_features, out_features=out_features)
+        self.in_features, self.out_features = in_features, out_features
+        self.product = MatrixProduct()
+        self.add_weight_and_bias(
+            (out_features, in_features),
+            out_features if bias else 0,
+            fan_in=in_features,
+            fan_out=out_features,
+            prior=(prior, mean_gain, var_gain),
+            device=device,
+            dtype=dtype,
+        )
+
+    def check_shape(self, shape: torch.Size) -> None:
+        if not shape or shape[-1] != self.in_features:
+            raise ValueError(
+                f"Linear: input must have {self.in_features} features in its last dimension, "
+                f"got shape {tuple(shape)}"
+            )
+
+
+class ConvolutionLayer(Affine):
+    """The arguments that Conv2d and ConvTranspose2d share, named and checked as in torch."""
+
+    def set_geometry(
+        self, in_channels: int, out_channels: int, groups: int, **pairs: int | Pair
+    ) -> None:
+        require_sizes(in_channels=in_channels, out_channels=out_channels, groups=groups)
+        if in_channels % groups or out_channels % groups:
+            raise ValueError(f"groups={groups} must divide in_channels={in_channels} and {out_channels=}")
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        for name, value in pairs.items():
+            setattr(self, name, as_pair(name, value))
+
+    def check_shape(self, shape: torch.Size) -> None:
+        if len(shape) != 4 or shape[1] != self.in_channels:
+            raise ValueError(
+                f"{type(self).__name__}: input must have shape (N, {self.in_channels}, H, W), "
+                f"got {tuple(shape)}"
+            )
+        out = self.output_size((shape[2], shape[3]))
+        if min(out) < 1:
+            raise ValueError(
+                f"{type(self).__name__}: an input of {shape[2]}x{shape[3]} leaves an output of "
+                f"{out[0]}x{out[1]} with kernel_size={self.kernel_size} and padding={self.padding}"
+            )
+
+    kernel_size: Pair
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+    output_padding: Pair
+
+    def output_size(self, size: Pair) -> Pair:
+        raise AssertionError("each convolution knows its geometry")
+
+
+class Conv2d(ConvolutionLayer):
+    """`torch.nn.Conv2d` with Gaussian weights. For padding on some sides only, put a `ZeroPad2d` before it."""
+
+    arguments: ClassVar = (
+        *("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "bias"),
+        *PRIOR_ARGUMENTS,
+    )
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Pair,
+        stride: int | Pair = 1,
+        padding: int | Pair | str = 0,
+        dilation: int | Pair = 1,
+        groups: int = 1,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        prior: str = "he",
+        mean_gain: float = 1.0,
+        var_gain: float = 1.0,
+    ) -> None:
+        super().__init__()
+        if isinstance(padding, str):
+            padding = padding_from_name(padding, kernel_size, stride, dilation)
+        self.set_geometry(
+            in_channels,
+            out_channels,
+            groups,
+            kernel_size=kernel_size,
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+        )
+        self.product = Convolution(self.stride, self.padding, self.dilation, False, (0, 0), groups)
+        window = self.kernel_size[0] * self.kernel_size[1]
+        self.add_weight_and_bias(
+            (out_channels, in_channels // groups, *self.kernel_size),
+            out_channels if bias else 0,
+            fan_in=in_channels // groups * window,
+            fan_out=out_channels // groups * window,
+            prior=(prior, mean_gain, var_gain),
+            device=device,
+            dtype=dtype,
+        )
+
+    def output_size(self, size: Pair) -> Pair:
+        height, width = (
+            (n + 2 * p - d * (k - 1) - 1) // s + 1
+            for n, k, s, p, d in zip(
+                size, self.kernel_size, self.stride, self.padding, self.dilation, strict=True
+            )
+        )
+        return height, width
+
+
+class ConvTranspose2d(ConvolutionLayer):
+    """`torch.nn.ConvTranspose2d` with Gaussian weights."""
+
+    arguments: ClassVar = (
+        *("in_channels", "out_channels", "kernel_size", "stride", "padding", "output_padding", "groups"),
+        *("bias", "dilation"),
+        *PRIOR_ARGUMENTS,
+    )
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Pair,
+        stride: int | Pair = 1,
+        padding: int | Pair = 0,
+        output_padding: int | Pair = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: int | Pair = 1,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        prior: str = "he",
+        mean_gain: float = 1.0,
+        var_gain: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.set_geometry(
+            in_channels,
+            out_channels,
+            groups,
+            kernel_size=kernel_size,
+            stride=stride,
+            padding=padding,
+            output_padding=output_padding,
+            dilation=dilation,
+        )
+        self.product = Convolution(
+            self.stride, self.padding, self.dilation, True, self.output_padding, groups
+        )
+        window = self.kernel_size[0] * self.kernel_size[1]
+        self.add_weight_and_bias(
+            (in_channels, out_channels // groups, *self.kernel_size),
+            out_channels if bias else 0,
+            fan_in=in_channels // groups * window,
+            fan_out=out_channels // groups * window,
+            prior=(prior, mean_gain, var_gain),
+            device=device,
+            dtype=dtype,
+        )
+
+    def output_size(self, size: Pair) -> Pair:
+        height, width = (
+            (n - 1) * s - 2 * p + d * (k - 1) + extra + 1
+            for n, k, s, p, d, extra in zip(
+                size,
+                self.kernel_size,
+                self.stride,
+                self.padding,
+                self.dilation,
+                self.output_padding,
+                strict=True,
+            )
+        )
+        return height, width
+
+
+def padding_from_name(
+    name: str, kernel_size: int | Pair, stride: int | Pair, dilation: int | Pair
+) -> Pair:
+    """torch's names: `valid` is none, `same` keeps the size (stride 1)."""
+    if name == "valid":
+        return (0, 0)
+    if name != "same":
+        raise ValueError(f"padding must be a number, a pair, 'same' or 'valid', got {name!r}")
+    if as_pair("stride", stride) != (1, 1):
+        raise ValueError(f"padding='same' needs stride 1, got {stride}")
+    kernel, gaps = as_pair("kernel_size", kernel_size), as_pair("dilation", dilation)
+    total = tuple(d * (k - 1) for k, d in zip(kernel, gaps, strict=True))
+    if total[0] % 2 or total[1] % 2:
+        raise ValueError(
+            f"padding='same' with kernel_size={kernel} pads one side more than the other: put a "
+            f"ZeroPad2d before the convolution to say which"
+        )
+    return total[0] // 2, total[1] // 2

@@ -1,0 +1,73 @@
+"""What all layers share: constructor arguments kept as attributes of the same name.
+
+A layer class lists them in `arguments`; `repr` and saved checkpoints are made from that list, so neither can
+drift from the constructor.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from torchtagi.gaussian import Gaussian
+from torchtagi.parameter import GaussianParameter, prior_std
+
+Pair = tuple[int, int]
+PRIOR_ARGUMENTS = ("prior", "mean_gain", "var_gain")
+
+
+class Layer(nn.Module):
+    """A map from a Gaussian to a Gaussian."""
+
+    arguments: ClassVar[tuple[str, ...]] = ()
+    weight: GaussianParameter | None
+    bias: GaussianParameter | None
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments: `type(layer)(**layer.config())` has the same architecture."""
+        return {
+            name: self.bias is not None if name == "bias" else getattr(self, name) for name in self.arguments
+        }
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in self.config().items())
+
+    def add_weight_and_bias(
+        self,
+        shape: tuple[int, ...],
+        bias_units: int,
+        *,
+        fan_in: int,
+        fan_out: int,
+        prior: tuple[str, float, float],
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        """The parameters of an affine layer. The bias has the weights' scale, as in the authors' code, but
+        not their gains: those set how loud the inputs are heard."""
+        self.prior, self.mean_gain, self.var_gain = prior
+        std = prior_std(self.prior, fan_in, fan_out)
+        self.weight = GaussianParameter(
+            shape, std, mean_gain=self.mean_gain, var_gain=self.var_gain, device=device, dtype=dtype
+        )
+        self.bias = GaussianParameter((bias_units,), std, device=device, dtype=dtype) if bias_units else None
+
+    def __call__(self, x: Gaussian | Tensor) -> Gaussian:
+        out: Gaussian = super().__call__(x)
+        return out
+
+
+def as_pair(name: str, value: int | Pair) -> Pair:
+    pair = (value, value) if isinstance(value, int) else tuple(value)
+    lowest = 0 if "padding" in name else 1
+    if len(pair) != 2 or not all(isinstance(n, int) and n >= lowest for n in pair):
+        raise ValueError(f"{name} must be a whole number of at least {lowest} or two of them, got {value!r}")
+    return pair[0], pair[1]
+
+
+def require_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if not isinstance(size, int) or size < 1:
+            raise ValueError(f"{name} must be a positive whole number, got {size!r}")

@@ -1,0 +1,92 @@
+"""Activations with exact moments: no linearisation, so a unit at m = −1, v = 4 is not simply dead.
+
+Each function is piecewise linear, and the moments of a Gaussian cut at its corners are closed forms. With
+σ = √v, φ and Φ the standard normal density and distribution, and f(z) the function:
+
+    forward     E[f(z)],  var[f(z)]
+    backward    J dm, J² dv   with the gain J = cov(z, f(z))/v = E[f′(z)]   (Stein's lemma)
+
+MixtureReLU     f(z) = max(0, z)                        J = Φ(m/σ)
+MixtureTanh     f(z) = min(1, max(−1, z))               J = Φ((1−m)/σ) − Φ((−1−m)/σ)
+MixtureSigmoid  f(z) = (MixtureTanh(z) + 1)/2           J half of that
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from torchtagi.nn.activation import Unitwise
+
+
+def standard_density(x: Tensor) -> Tensor:
+    return torch.exp(-0.5 * x.square()) / math.sqrt(2 * math.pi)
+
+
+def standard_deviation(var: Tensor) -> Tensor:
+    """√v, kept off zero: the moments then tend to those of a certain unit."""
+    return var.clamp_min(torch.finfo(var.dtype).tiny).sqrt()
+
+
+def rectified_moments(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean, variance and gain of max(0, z)."""
+    std = standard_deviation(var)
+    ratio = mean / std
+    gain = torch.special.ndtr(ratio)
+    density = std * standard_density(ratio)
+    # σ(tΦ + φ) cancels far below zero, where its asymptotic value is σφ/t²
+    value = torch.where(ratio < -5, density / ratio.square().clamp_min(1), mean * gain + density)
+    second = (mean.square() + var) * gain + mean * density
+    return value, (second - value.square()).clamp_min(0), gain
+
+
+def clamped_moments(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean, variance and gain of min(1, max(−1, z))."""
+    std = standard_deviation(var)
+    below, above = (-1 - mean) / std, (1 - mean) / std
+    p_below, p_above = torch.special.ndtr(below), torch.special.ndtr(-above)
+    gain = (1 - p_below - p_above).clamp_min(0)
+    d_below, d_above = standard_density(below), standard_density(above)
+    value = mean * gain + std * (d_below - d_above) + p_above - p_below
+    second = (
+        (mean.square() + var) * gain
+        + std * (d_below * (mean - 1) - d_above * (mean + 1))
+        + p_above
+        + p_below
+    )
+    return value, (second - value.square()).clamp_min(0), gain
+
+
+class MixtureReLU(Unitwise):
+    """max(0, z) with exact moments."""
+
+    def moments(self, mean: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
+        return exact(rectified_moments, mean, var)
+
+
+class MixtureTanh(Unitwise):
+    """z cut to [−1, 1], with exact moments."""
+
+    def moments(self, mean: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
+        return exact(clamped_moments, mean, var)
+
+
+class MixtureSigmoid(Unitwise):
+    """z cut to [−1, 1] and brought to [0, 1], with exact moments."""
+
+    def moments(self, mean: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
+        value, out_var, gain = exact(clamped_moments, mean, var)
+        return (value + 1) / 2, None if out_var is None else out_var / 4, gain / 2
+
+
+def exact(
+    moments: Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]], mean: Tensor, var: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """A certain unit is the limit of no variance, and stays certain."""
+    if var is None:
+        value, _, gain = moments(mean, torch.zeros_like(mean))
+        return value, None, gain
+    return moments(mean, var)

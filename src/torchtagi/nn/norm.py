@@ -1,0 +1,277 @@
+"""Layer and batch normalisation (paper eq. 2-6).
+
+A is the set of units normalised together: a sample's units for layer norm, a channel's units over the batch
+for batch norm. Its Gaussian mixture has
+
+    μ = Σ m / A        σ² = [Σ v + Σ (m − μ)²] / A          (eq. 3; A − `correction` in the second divisor)
+
+    forward     â = (m − μ)/σ,  v̂ = v/σ²                   (eq. 4)
+                E[z] = γ â + β,  var[z] = (γ² + V_γ) v̂ + V_γ â² + V_β     with a Gaussian affine γ, β
+    backward    to a:  (γ/σ) dm           (γ/σ)² dv         (eq. 5: the statistics are held constant)
+                to γ:  Σ dm·â             Σ dv·â²
+                to β:  Σ dm               Σ dv
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+from torch.autograd.function import once_differentiable
+
+from torchtagi.gaussian import Gaussian, as_gaussian
+from torchtagi.nn.layer import Layer
+from torchtagi.parameter import GaussianParameter
+
+
+class ScaleMoments(torch.autograd.Function):
+    """â and v̂ for statistics that hear no message."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, mean: Tensor, var: Tensor | None, centre: Tensor, scale: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        ctx.save_for_backward(scale)
+        return torch.addcmul(-centre * scale, mean, scale), None if var is None else var * scale.square()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        (scale,) = ctx.saved_tensors
+        return dmean * scale, dvar * scale.square() if ctx.needs_input_grad[1] else None, None, None
+
+
+class ScaleAffineMoments(torch.autograd.Function):
+    """The same, followed by a Gaussian γ and β."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        mean: Tensor,
+        var: Tensor | None,
+        centre: Tensor,
+        scale: Tensor,
+        weight: Tensor,
+        weight_var: Tensor,
+        bias: Tensor,
+        bias_var: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(mean, centre, scale, weight)
+        ctx.affine_shape = weight.shape
+        unit = torch.addcmul(-centre * scale, mean, scale)
+        out_mean = torch.addcmul(bias, unit, weight)
+        out_var = torch.addcmul(bias_var, unit.square_(), weight_var)
+        if var is not None:
+            out_var.addcmul_(var, torch.addcmul(weight_var, weight, weight) * scale.square())
+        return out_mean, out_var
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        mean, centre, scale, weight = ctx.saved_tensors
+        asks = ctx.needs_input_grad
+        gain = weight * scale
+        dx = dmean * gain if asks[0] else None
+        dx_var = dvar * gain.square() if asks[1] else None
+        dweight = dweight_var = None
+        if asks[4] or asks[5]:
+            unit = torch.addcmul(-centre * scale, mean, scale)
+            dweight = (dmean * unit).sum_to_size(ctx.affine_shape)
+            dweight_var = (unit.square_().mul_(dvar)).sum_to_size(ctx.affine_shape)
+        dbias = dmean.sum_to_size(ctx.affine_shape) if asks[6] else None
+        dbias_var = dvar.sum_to_size(ctx.affine_shape) if asks[7] else None
+        return dx, dx_var, None, None, dweight, dweight_var, dbias, dbias_var
+
+
+def mixture(x: Gaussian, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """μ and the sum Σ v + Σ (m − μ)² over `dims`, kept as ones."""
+    centre = x.mean.mean(dims, keepdim=True)
+    spread = (x.mean - centre).square_().sum(dims, keepdim=True)
+    if x.var is not None:
+        spread += x.var.sum(dims, keepdim=True)
+    return centre, spread
+
+
+class Norm(Layer):
+    """Shared by both norms: the affine part and the scaling."""
+
+    eps: float
+    correction: int
+
+    def add_affine(self, shape: tuple[int, ...], weight: bool, bias: bool, units: int, **options: Any) -> None:
+        """γ ~ N(1, 1/units) and β ~ N(0, 1/units), the authors' prior. A γ without β keeps β at zero."""
+        self.weight = self.bias = None
+        if weight:
+            self.weight = GaussianParameter(shape, **options).set_(1.0, 1.0 / units)
+            self.bias = GaussianParameter(shape, **options).set_(0.0, 1.0 / units) if bias else None
+
+    def scale(self, x: Gaussian, centre: Tensor, variance: Tensor, shape: tuple[int, ...]) -> Gaussian:
+        scale = torch.rsqrt(variance + self.eps)
+        if self.weight is None:
+            return Gaussian.trusted(*ScaleMoments.apply(x.mean, x.var, centre, scale))
+        weight, weight_var = self.weight.mean.view(shape), self.weight.var.view(shape)
+        if self.bias is None:
+            bias, bias_var = torch.zeros_like(weight), torch.zeros_like(weight)
+        else:
+            bias, bias_var = self.bias.mean.view(shape), self.bias.var.view(shape)
+        return Gaussian.trusted(
+            *ScaleAffineMoments.apply(x.mean, x.var, centre, scale, weight, weight_var, bias, bias_var)
+        )
+
+    def divisor(self, count: float) -> float:
+        """A − correction, at least one: a single unit has no spread of its own to divide."""
+        return max(count - self.correction, 1)
+
+
+class LayerNorm(Norm):
+    """`torch.nn.LayerNorm` for Gaussians: normalises each sample over its last dimensions.
+
+    `channel_affine=True` keeps one γ and β for each channel of (C, H, W), as the authors' code does, instead
+    of one for each unit.
+    """
+
+    arguments: ClassVar = (
+        *("normalized_shape", "eps", "elementwise_affine", "bias"),
+        *("channel_affine", "correction"),
+    )
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        channel_affine: bool = False,
+        correction: int = 0,
+    ) -> None:
+        super().__init__()
+        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape, self.eps, self.correction = shape, eps, correction
+        self.elementwise_affine, self.channel_affine = elementwise_affine, channel_affine
+        self.affine_shape = (shape[0], *(1,) * (len(shape) - 1)) if channel_affine else shape
+        units = 1
+        for size in self.affine_shape:
+            units *= size
+        self.add_affine(self.affine_shape, elementwise_affine, bias, units, device=device, dtype=dtype)
+
+    def forward(self, x: Gaussian | Tensor) -> Gaussian:
+        x = as_gaussian(x)
+        rank = len(self.normalized_shape)
+        if tuple(x.shape[-rank:]) != self.normalized_shape:
+            raise ValueError(
+                f"LayerNorm: input must end in shape {self.normalized_shape}, got {tuple(x.shape)}"
+            )
+        dims = tuple(range(-rank, 0))
+        with torch.no_grad():
+            centre, spread = mixture(x, dims)
+            count = x.mean[0].numel() if x.ndim == rank + 1 else x.mean.numel() // spread.numel()
+            variance = spread / self.divisor(count)
+        return self.scale(x, centre, variance, self.affine_shape)
+
+
+class BatchNorm(Norm):
+    """Normalises each channel over the batch and, for images, over the pixels.
+
+    Arguments as in torch, and three more:
+    `correction`  1 for the unbiased variance of the authors' code; the paper's eq. 3 has 0.
+    `use_running` normalises with the running statistics in training too (after this batch is mixed in), as the
+                  authors' code does: batches of different kinds, real and generated images say, then share one
+                  scale instead of each being centred on its own.
+    `sync`        shares the batch statistics among all processes of the default group.
+    The running statistics start as a copy of the first batch's.
+    """
+
+    arguments: ClassVar = (
+        *("num_features", "eps", "momentum", "affine", "track_running_stats"),
+        *("correction", "use_running", "sync"),
+    )
+    ranks: ClassVar[tuple[int, ...]]
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        correction: int = 0,
+        use_running: bool = False,
+        sync: bool = False,
+    ) -> None:
+        super().__init__()
+        if use_running and not track_running_stats:
+            raise ValueError("use_running=True needs track_running_stats=True")
+        self.num_features, self.eps, self.momentum, self.affine = num_features, eps, momentum, affine
+        self.track_running_stats, self.correction = track_running_stats, correction
+        self.use_running, self.sync = use_running, sync
+        self.add_affine((num_features,), affine, True, num_features, device=device, dtype=dtype)
+        for name, value in (("running_mean", 0.0), ("running_var", 1.0)):
+            running = torch.full((num_features,), value, device=device, dtype=dtype)
+            self.register_buffer(name, running if track_running_stats else None)
+        batches = torch.zeros((), dtype=torch.long, device=device) if track_running_stats else None
+        self.register_buffer("num_batches_tracked", batches)
+
+    def forward(self, x: Gaussian | Tensor) -> Gaussian:
+        x = as_gaussian(x)
+        if x.ndim not in self.ranks or x.shape[1] != self.num_features:
+            raise ValueError(
+                f"{type(self).__name__}: input must have {' or '.join(map(str, self.ranks))} dimensions and "
+                f"{self.num_features} channels in its second, got shape {tuple(x.shape)}"
+            )
+        shape = (1, self.num_features, *(1,) * (x.ndim - 2))
+        with torch.no_grad():
+            if self.training or self.running_mean is None:
+                centre, variance = self.batch_statistics(x)
+                if self.training and self.running_mean is not None:
+                    self.track(centre.flatten(), variance.flatten())
+            if self.running_mean is not None and (self.use_running or not self.training):
+                assert self.running_var is not None
+                centre, variance = self.running_mean.view(shape), self.running_var.view(shape)
+        return self.scale(x, centre, variance, shape)
+
+    def batch_statistics(self, x: Gaussian) -> tuple[Tensor, Tensor]:
+        dims = (0, *range(2, x.ndim))
+        centre, spread = mixture(x, dims)
+        count = float(x.mean.numel() // self.num_features)
+        if self.sync and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            mine = torch.stack([torch.full_like(centre, count), centre, spread])
+            everyones = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+            dist.all_gather(everyones, mine)
+            counts, centres, spreads = torch.stack(everyones).unbind(1)
+            count = float(counts[:, 0, 0].sum()) if counts.ndim == 3 else float(counts.select(2, 0).sum())
+            centre = (counts * centres).sum(0) / count
+            spread = spreads.sum(0) + (counts * (centres - centre).square()).sum(0)
+        return centre, spread / self.divisor(count)
+
+    def track(self, centre: Tensor, variance: Tensor) -> None:
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        first = int(self.num_batches_tracked) == 0
+        self.running_mean.lerp_(centre, 1.0 if first else self.momentum)
+        self.running_var.lerp_(variance, 1.0 if first else self.momentum)
+        self.num_batches_tracked += 1
+
+
+class BatchNorm1d(BatchNorm):
+    """`torch.nn.BatchNorm1d` for Gaussians: (N, C) or (N, C, L)."""
+
+    ranks: ClassVar = (2, 3)
+
+
+class BatchNorm2d(BatchNorm):
+    """`torch.nn.BatchNorm2d` for Gaussians: (N, C, H, W)."""
+
+    ranks: ClassVar = (4,)

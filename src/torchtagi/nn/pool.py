@@ -1,0 +1,144 @@
+"""Pooling. K is the number of entries of a window.
+
+AvgPool2d       a = (a₁ + … + a_K)/K            E = Σ m/K, var = Σ v/K²      (paper eq. 1)
+MaxPool2d       one entry of the window passes on with its mean and variance:
+                `stochastic=False`  the entry of largest mean
+                `stochastic=True`   Peters & Welling's pooling, named in section 3.1.1: in training an entry is
+                                    drawn by its probability of being the largest; in eval the likeliest one
+The operations are linear in what passes, so autograd's own backward already carries the messages.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from torchtagi.gaussian import Gaussian, as_gaussian
+from torchtagi.nn.layer import Layer, Pair, as_pair
+
+
+def check_images(layer: Layer, x: Gaussian) -> None:
+    if x.ndim != 4:
+        raise ValueError(f"{type(layer).__name__}: input must have shape (N, C, H, W), got {tuple(x.shape)}")
+
+
+class AvgPool2d(Layer):
+    """`torch.nn.AvgPool2d`: windows may overlap; padded zeros count unless `count_include_pad` is False."""
+
+    arguments: ClassVar = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
+
+    def __init__(
+        self,
+        kernel_size: int | Pair,
+        stride: int | Pair | None = None,
+        padding: int | Pair = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = as_pair("kernel_size", kernel_size)
+        self.stride = as_pair("stride", self.kernel_size if stride is None else stride)
+        self.padding = as_pair("padding", padding)
+        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
+
+    def forward(self, x: Gaussian | Tensor) -> Gaussian:
+        x = as_gaussian(x)
+        check_images(self, x)
+        geometry = (self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+        mean = functional.avg_pool2d(x.mean, *geometry)
+        if x.var is None:
+            return Gaussian.trusted(mean, None)
+        if self.count_include_pad and not self.ceil_mode:
+            entries = self.kernel_size[0] * self.kernel_size[1]
+            return Gaussian.trusted(mean, functional.avg_pool2d(x.var, *geometry, entries**2))
+        # At the border the divisor is whatever torch used there: (entries covered)/(their average of ones).
+        ones = torch.ones_like(x.mean[:1, :1])
+        covered = functional.avg_pool2d(ones, *geometry, 1)
+        divisor = covered / functional.avg_pool2d(ones, *geometry)
+        return Gaussian.trusted(mean, functional.avg_pool2d(x.var, *geometry, 1) / divisor.square())
+
+
+class MaxPool2d(Layer):
+    """`torch.nn.MaxPool2d`; with `stochastic=True` the pooling of Peters & Welling."""
+
+    arguments: ClassVar = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "stochastic")
+
+    def __init__(
+        self,
+        kernel_size: int | Pair,
+        stride: int | Pair | None = None,
+        padding: int | Pair = 0,
+        dilation: int | Pair = 1,
+        ceil_mode: bool = False,
+        *,
+        stochastic: bool = False,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = as_pair("kernel_size", kernel_size)
+        self.stride = as_pair("stride", self.kernel_size if stride is None else stride)
+        self.padding = as_pair("padding", padding)
+        self.dilation = as_pair("dilation", dilation)
+        self.ceil_mode, self.stochastic = ceil_mode, stochastic
+
+    def forward(self, x: Gaussian | Tensor) -> Gaussian:
+        x = as_gaussian(x)
+        check_images(self, x)
+        with torch.no_grad():
+            if not self.stochastic or x.var is None:
+                index = self.largest(x.mean)
+            elif self.training:
+                # The largest of one joint sample falls on each entry with its probability of being the largest.
+                index = self.largest(x.sample())
+            else:
+                index = self.likeliest(x.mean, x.var)
+        flat = index.flatten(2)
+        return x.map(lambda t: t.flatten(2).gather(2, flat).view(index.shape))
+
+    def largest(self, values: Tensor) -> Tensor:
+        """Where in the plane of each channel the window's largest value lies."""
+        _, index = functional.max_pool2d(
+            values, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, True
+        )
+        return index
+
+    def likeliest(self, mean: Tensor, var: Tensor, nodes: int = 12) -> Tensor:
+        """Where each window's entry of greatest P(largest) lies: P_i = E_{t~N_i}[Π_{j≠i} Φ((t−m_j)/σ_j)],
+        by Gauss–Hermite quadrature."""
+        plane = torch.arange(mean.shape[2] * mean.shape[3], device=mean.device, dtype=mean.dtype)
+        places = self.windows(plane.view(1, 1, *mean.shape[2:]), fill=-1)
+        inside = places >= 0
+        means = self.windows(mean, fill=0)
+        stds = self.windows(var, fill=1).clamp_min(torch.finfo(var.dtype).tiny).sqrt()
+        points, weights = np.polynomial.hermite_e.hermegauss(nodes)
+        chances = []
+        for i in range(len(means)):
+            chance = torch.zeros_like(means[0])
+            for point, weight in zip(points.tolist(), weights.tolist(), strict=True):
+                t = means[i] + point * stds[i]
+                log_below = torch.where(inside, torch.special.log_ndtr((t - means) / stds), 0.0)
+                chance += weight * torch.exp(log_below.sum(0) - log_below[i])
+            chances.append(torch.where(inside[i], chance, -1.0))
+        best = torch.stack(chances).argmax(0, keepdim=True)
+        return places.expand_as(means).gather(0, best)[0].long()
+
+    def windows(self, values: Tensor, fill: float) -> Tensor:
+        """(K, N, C, H′, W′): each window's entries, `fill` where it reaches over the border."""
+        (kh, kw), (sh, sw), (ph, pw), (dh, dw) = self.kernel_size, self.stride, self.padding, self.dilation
+        with torch.no_grad():
+            height, width = functional.max_pool2d(
+                values[:1, :1], self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode
+            ).shape[2:]
+        need_h = (height - 1) * sh + dh * (kh - 1) + 1 - values.shape[2] - ph
+        need_w = (width - 1) * sw + dw * (kw - 1) + 1 - values.shape[3] - pw
+        padded = functional.pad(values, (pw, max(need_w, 0), ph, max(need_h, 0)), value=fill)
+        return torch.stack(
+            [
+                padded[:, :, i * dh : i * dh + (height - 1) * sh + 1 : sh, j * dw : j * dw + (width - 1) * sw + 1 : sw]
+                for i in range(kh)
+                for j in range(kw)
+            ]
+        )

@@ -1,0 +1,63 @@
+"""Layers that only rearrange units: mean and variance alike, messages back the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torch import Tensor
+from torch.nn import functional
+
+from torchtagi.gaussian import Gaussian, as_gaussian
+from torchtagi.nn.layer import Layer
+
+
+class Flatten(Layer):
+    """`torch.nn.Flatten`."""
+
+    arguments: ClassVar = ("start_dim", "end_dim")
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, x: Gaussian | Tensor) -> Gaussian:
+        return as_gaussian(x).flatten(self.start_dim, self.end_dim)
+
+
+class Unflatten(Layer):
+    """`torch.nn.Unflatten`."""
+
+    arguments: ClassVar = ("dim", "unflattened_size")
+
+    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
+        super().__init__()
+        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+
+    def forward(self, x: Gaussian | Tensor) -> Gaussian:
+        return as_gaussian(x).unflatten(self.dim, self.unflattened_size)
+
+
+class ZeroPad2d(Layer):
+    """`torch.nn.ZeroPad2d`: certain zeros around the image; (left, right, top, bottom) or one number.
+
+    For padding on the right and bottom only, `ZeroPad2d((0, 1, 0, 1))`; a negative number crops.
+    """
+
+    arguments: ClassVar = ("padding",)
+
+    def __init__(self, padding: int | Sequence[int]) -> None:
+        super().__init__()
+        self.padding = (padding,) * 4 if isinstance(padding, int) else tuple(padding)
+        if len(self.padding) != 4:
+            raise ValueError(f"padding must be one number or (left, right, top, bottom), got {padding!r}")
+
+    def forward(self, x: Gaussian | Tensor) -> Gaussian:
+        return as_gaussian(x).map(lambda t: functional.pad(t, self.padding))
+
+
+class Identity(Layer):
+    """Passes its input on; a residual block's straight shortcut."""
+
+    def forward(self, x: Gaussian | Tensor) -> Gaussian:
+        return as_gaussian(x)

@@ -1,0 +1,75 @@
+"""A Gaussian parameter: the only things in a network that learn.
+
+`mean` and `var` are ordinary `torch.nn.Parameter`s, so `state_dict`, `.to()`, DDP and FSDP treat them as usual.
+After `backward()` their `.grad` holds the summed message (dmean, dvar), which `torchtagi.Update` applies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+PRIORS = ("he", "kaiming", "xavier")
+
+
+def prior_std(prior: str, fan_in: int, fan_out: int) -> float:
+    """The standard deviation of a prior before its gains.
+
+    `he` is √(1/fan_in), what the authors' code calls He; `kaiming` is √(2/fan_in), He et al.'s own value for
+    ReLU; `xavier` is √(2/(fan_in+fan_out)).
+    """
+    if prior == "he":
+        return math.sqrt(1 / fan_in)
+    if prior == "kaiming":
+        return math.sqrt(2 / fan_in)
+    if prior == "xavier":
+        return math.sqrt(2 / (fan_in + fan_out))
+    raise ValueError(f"prior must be one of {', '.join(PRIORS)}, got {prior!r}")
+
+
+class GaussianParameter(nn.Module):
+    """N(mean, var) for each entry of a tensor of weights.
+
+    The prior's variance is (var_gain·std)²; its mean is drawn from N(0, (mean_gain·std)²), so that units of a
+    layer differ. A gain multiplies a standard deviation.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        std: float = 1.0,
+        *,
+        mean_gain: float = 1.0,
+        var_gain: float = 1.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if not (var_gain > 0 and math.isfinite(var_gain)):
+            raise ValueError(f"var_gain must be positive and finite, got {var_gain}")
+        if not (mean_gain >= 0 and math.isfinite(mean_gain)):
+            raise ValueError(f"mean_gain must be finite and not negative, got {mean_gain}")
+        self.mean = nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
+        self.var = nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
+        self.reset(std, mean_gain=mean_gain, var_gain=var_gain)
+
+    @torch.no_grad()
+    def reset(self, std: float, *, mean_gain: float = 1.0, var_gain: float = 1.0) -> None:
+        """Return to a prior."""
+        self.mean.normal_(0.0, mean_gain * std)
+        self.var.fill_((var_gain * std) ** 2)
+
+    @torch.no_grad()
+    def set_(self, mean: float | torch.Tensor, var: float | torch.Tensor) -> GaussianParameter:
+        """Set mean and variance, e.g. to a prior of your own."""
+        if float(torch.as_tensor(var).min()) <= 0:
+            raise ValueError(f"var must be positive, got {float(torch.as_tensor(var).min())}")
+        self.mean.copy_(torch.as_tensor(mean))
+        self.var.copy_(torch.as_tensor(var))
+        return self
+
+    def extra_repr(self) -> str:
+        return f"{tuple(self.mean.shape)}"

@@ -1,0 +1,312 @@
+"""Metrics against scikit-learn, torchmetrics and brute force."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import sklearn.metrics
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from torch import Tensor
+from torchmetrics.functional.classification import multiclass_calibration_error
+
+from torchtagi import metrics
+
+APPROX = {"rel": 1e-6, "abs": 1e-9}
+
+
+def random_predictions(
+    n: int = 400, classes: int = 5, seed: int = 0, coarse: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Predictions that are right more often than not; `coarse` rounds them so that many tie."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, classes, (n,), generator=generator)
+    logits = torch.randn(n, classes, generator=generator, dtype=torch.float64)
+    logits[torch.arange(n), labels] += 1.0
+    if coarse:
+        logits = logits.round()
+    return logits.softmax(1), labels
+
+
+@pytest.fixture(params=[False, True], ids=["distinct", "tied"])
+def predictions(request: pytest.FixtureRequest) -> tuple[Tensor, Tensor]:
+    return random_predictions(coarse=request.param)
+
+
+def test_error_rate_nll_brier_match_sklearn(predictions: tuple[Tensor, Tensor]) -> None:
+    probs, labels = predictions
+    accuracy = sklearn.metrics.accuracy_score(labels.numpy(), probs.numpy().argmax(1))
+    assert metrics.error_rate(probs, labels) == pytest.approx(1 - accuracy, **APPROX)
+    assert metrics.nll(probs, labels) == pytest.approx(
+        sklearn.metrics.log_loss(labels.numpy(), probs.numpy(), labels=range(5)), **APPROX
+    )
+    one_hot = np.eye(5)[labels.numpy()]
+    assert metrics.brier(probs, labels) == pytest.approx(
+        ((probs.numpy() - one_hot) ** 2).sum(1).mean(), **APPROX
+    )
+
+
+def test_binary_brier_is_twice_sklearns_single_class_score() -> None:
+    probs, labels = random_predictions(classes=2, seed=3)
+    single = sklearn.metrics.brier_score_loss(labels.numpy(), probs[:, 1].numpy())
+    assert metrics.brier(probs, labels) == pytest.approx(2 * single, **APPROX)
+
+
+def test_nll_of_a_certain_mistake_is_the_floor_and_finite() -> None:
+    probs = torch.tensor([[1.0, 0.0]])
+    assert metrics.nll(probs, torch.tensor([1])) == pytest.approx(-math.log(1.17549435e-38), rel=1e-6)
+    assert metrics.nll(probs, torch.tensor([0])) == 0.0
+
+
+@pytest.mark.parametrize("bins", [1, 10, 15])
+def test_ece_matches_torchmetrics(predictions: tuple[Tensor, Tensor], bins: int) -> None:
+    probs, labels = predictions
+    expected = multiclass_calibration_error(probs, labels, num_classes=5, n_bins=bins, norm="l1")
+    assert metrics.ece(probs, labels, bins) == pytest.approx(float(expected), rel=1e-5, abs=1e-7)
+
+
+def test_ece_by_hand_with_bins_closed_above() -> None:
+    """A confidence of exactly 1/2 belongs to the bin (0, 1/2], not to (1/2, 1]."""
+    probs = torch.tensor([[0.5, 0.5], [0.75, 0.25], [1.0, 0.0], [0.25, 0.75]])
+    labels = torch.tensor([1, 0, 0, 0])
+    table = metrics.reliability_bins(probs, labels, bins=2)
+    assert table.counts.tolist() == [1, 3]
+    assert table.confidence.tolist() == pytest.approx([0.5, 2.5 / 3])
+    assert table.accuracy.tolist() == pytest.approx([0.0, 2 / 3])
+    assert metrics.ece(probs, labels, bins=2) == pytest.approx(0.25 * 0.5 + 0.75 * (2.5 / 3 - 2 / 3))
+
+
+def test_empty_reliability_bins_are_nan_and_cost_nothing() -> None:
+    probs, labels = torch.tensor([[0.95, 0.05], [0.95, 0.05]]), torch.tensor([0, 1])
+    table = metrics.reliability_bins(probs, labels, bins=10)
+    assert table.confidence[:9].isnan().all()
+    assert table.accuracy[9] == 0.5
+    assert metrics.ece(probs, labels, bins=10) == pytest.approx(0.45, abs=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=1, max_size=30))
+def test_auroc_is_the_share_of_won_pairs(pairs: list[tuple[int, bool]]) -> None:
+    scores = torch.tensor([float(score) for score, _ in pairs])
+    positives = torch.tensor([positive for _, positive in pairs])
+    duels = [
+        1.0 if high > low else 0.5 if high == low else 0.0
+        for (high, right), (low, other) in itertools.product(pairs, pairs)
+        if right and not other
+    ]
+    value = metrics.auroc(scores, positives)
+    if duels:
+        assert value == pytest.approx(sum(duels) / len(duels), **APPROX)
+    else:
+        assert math.isnan(value)
+
+
+def test_auroc_matches_sklearn_and_accepts_infinities() -> None:
+    generator = torch.Generator().manual_seed(1)
+    scores = torch.randn(300, generator=generator).mul(3).round()
+    scores[0], scores[1] = math.inf, -math.inf
+    positives = torch.rand(300, generator=generator) < 0.3
+    expected = sklearn.metrics.roc_auc_score(positives.numpy(), scores.clamp(-99, 99).numpy())
+    assert metrics.auroc(scores, positives) == pytest.approx(expected, **APPROX)
+    assert metrics.auroc(scores, positives.int()) == pytest.approx(expected, **APPROX)
+
+
+def test_auroc_one_vs_rest_matches_sklearn(predictions: tuple[Tensor, Tensor]) -> None:
+    probs, labels = predictions
+    expected = sklearn.metrics.roc_auc_score(
+        labels.numpy(), probs.numpy(), multi_class="ovr", average="macro"
+    )
+    assert metrics.auroc_one_vs_rest(probs, labels) == pytest.approx(expected, **APPROX)
+
+
+def test_auroc_one_vs_rest_leaves_absent_classes_out() -> None:
+    probs, labels = random_predictions(seed=2)
+    present = labels != 3
+    probs, labels = probs[present], labels[present]
+    per_class = [
+        sklearn.metrics.roc_auc_score((labels == c).numpy(), probs[:, c].numpy()) for c in (0, 1, 2, 4)
+    ]
+    assert metrics.auroc_one_vs_rest(probs, labels) == pytest.approx(np.mean(per_class), **APPROX)
+    assert math.isnan(metrics.auroc_one_vs_rest(probs, torch.zeros_like(labels)))
+
+
+def test_auroc_misclassification_matches_sklearn(predictions: tuple[Tensor, Tensor]) -> None:
+    probs, labels = predictions
+    correct = (probs.argmax(1) == labels).numpy()
+    expected = sklearn.metrics.roc_auc_score(correct, probs.max(1).values.numpy())
+    assert metrics.auroc_misclassification(probs, labels) == pytest.approx(expected, **APPROX)
+
+
+def test_auroc_misclassification_without_mistakes_is_undefined() -> None:
+    probs, _ = random_predictions()
+    assert math.isnan(metrics.auroc_misclassification(probs, probs.argmax(1)))
+
+
+@pytest.mark.parametrize("tpr", [0.07, 0.5, 0.95, 1.0])
+@pytest.mark.parametrize("rounded", [False, True])
+def test_fpr_at_tpr_matches_the_roc_curve(tpr: float, rounded: bool) -> None:
+    generator = torch.Generator().manual_seed(4)
+    positives = torch.arange(250) < 100
+    scores = torch.randn(250, generator=generator) + positives
+    if rounded:
+        scores = scores.round()
+    fprs, tprs, _ = sklearn.metrics.roc_curve(positives.numpy(), scores.numpy(), drop_intermediate=False)
+    expected = fprs[np.flatnonzero(tprs >= tpr - 1e-12)[0]]
+    assert metrics.fpr_at_tpr(scores, positives, tpr) == pytest.approx(expected, **APPROX)
+
+
+def test_fpr_at_tpr_without_negatives_is_undefined() -> None:
+    assert math.isnan(metrics.fpr_at_tpr(torch.tensor([1.0, 2.0]), torch.tensor([True, True])))
+
+
+def test_confusion_matrix_matches_sklearn(predictions: tuple[Tensor, Tensor]) -> None:
+    probs, labels = predictions
+    expected = sklearn.metrics.confusion_matrix(labels.numpy(), probs.numpy().argmax(1), labels=range(5))
+    assert metrics.confusion_matrix(probs, labels).tolist() == expected.tolist()
+
+
+def test_confusion_matrix_keeps_the_rows_of_absent_classes() -> None:
+    probs = torch.tensor([[0.6, 0.4, 0.0], [0.1, 0.9, 0.0]])
+    assert metrics.confusion_matrix(probs, torch.tensor([1, 1])).tolist() == [[0, 0, 0], [1, 1, 0], [0, 0, 0]]
+
+
+def test_risk_coverage_of_distinct_confidences_is_the_running_error_rate() -> None:
+    probs, labels = random_predictions(n=60)
+    confidence, predicted = probs.max(1)
+    order = sorted(range(60), key=lambda i: -float(confidence[i]))
+    risk = [
+        sum(bool(predicted[i] != labels[i]) for i in order[:answered]) / answered for answered in range(1, 61)
+    ]
+    curve = metrics.risk_coverage(probs, labels)
+    assert curve.risk.tolist() == pytest.approx(risk, **APPROX)
+    assert curve.coverage.tolist() == pytest.approx([k / 60 for k in range(1, 61)], **APPROX)
+    assert curve.area == pytest.approx(sum(risk) / 60, **APPROX)
+    assert curve.risk[-1] == pytest.approx(metrics.error_rate(probs, labels))
+
+
+def test_risk_coverage_of_ties_is_the_mean_over_their_orders() -> None:
+    confidence, wrong = [0.9, 0.7, 0.7, 0.7, 0.6], [0, 1, 0, 0, 1]
+    probs = torch.tensor([[c, 1 - c] for c in confidence], dtype=torch.float64)
+    orders = [
+        order
+        for order in itertools.permutations(range(5))
+        if sorted(order, key=lambda i: -confidence[i]) == list(order)
+    ]
+    assert len(orders) == 6
+    curves = [np.cumsum([wrong[i] for i in order]) / np.arange(1, 6) for order in orders]
+    curve = metrics.risk_coverage(probs, torch.tensor(wrong))
+    assert curve.risk.tolist() == pytest.approx(np.mean(curves, 0).tolist(), **APPROX)
+
+
+def test_entropy_matches_scipy_and_certainty_has_none(predictions: tuple[Tensor, Tensor]) -> None:
+    probs, _ = predictions
+    assert metrics.entropy(probs).tolist() == pytest.approx(
+        stats.entropy(probs.numpy(), axis=1).tolist(), **APPROX
+    )
+    assert metrics.entropy(torch.eye(3)).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_regression_metrics_match_scipy_and_sklearn() -> None:
+    generator = torch.Generator().manual_seed(5)
+    mean = torch.randn(500, 1, generator=generator)
+    var = torch.rand(500, 1, generator=generator) + 0.1
+    target = mean + 1.3 * var.sqrt() * torch.randn(500, 1, generator=generator)
+    assert metrics.rmse(mean, target) == pytest.approx(
+        sklearn.metrics.root_mean_squared_error(target.numpy(), mean.numpy()), rel=1e-5
+    )
+    wide_mean, wide_std = mean.double().numpy(), var.double().sqrt().numpy()
+    density = stats.norm.logpdf(target.double().numpy(), wide_mean, wide_std)
+    assert metrics.gaussian_nll(mean, var, target) == pytest.approx(-density.mean(), **APPROX)
+    for level in (0.5, 0.95):
+        low, high = stats.norm.interval(level, wide_mean, wide_std)
+        inside = (low <= target.double().numpy()) & (target.double().numpy() <= high)
+        assert metrics.interval_coverage(mean, var, target, level) == pytest.approx(inside.mean(), **APPROX)
+
+
+def test_half_precision_is_computed_wide() -> None:
+    """Summing a thousand half-precision terms in half precision would be off by percents."""
+    probs, labels = random_predictions(n=3000, classes=2)
+    half = probs.half()
+    half = torch.stack([half[:, 0], 1 - half[:, 0]], 1)
+    assert metrics.brier(half, labels) == pytest.approx(metrics.brier(half.double(), labels), rel=1e-12)
+    assert metrics.nll(half, labels) == pytest.approx(metrics.nll(half.double(), labels), rel=1e-12)
+
+
+GOOD_PROBS, GOOD_LABELS = torch.tensor([[0.5, 0.5], [0.2, 0.8]]), torch.tensor([0, 1])
+CLASSIFICATION = [
+    metrics.error_rate,
+    metrics.nll,
+    metrics.brier,
+    metrics.ece,
+    metrics.reliability_bins,
+    metrics.auroc_one_vs_rest,
+    metrics.auroc_misclassification,
+    metrics.confusion_matrix,
+    metrics.risk_coverage,
+]
+
+
+@pytest.mark.parametrize("metric", CLASSIFICATION, ids=lambda metric: metric.__name__)
+@pytest.mark.parametrize(
+    ("probs", "labels", "error", "message"),
+    [
+        (torch.tensor([0.5, 0.5]), GOOD_LABELS, ValueError, r"probs must have shape .*\(2,\)"),
+        (torch.zeros(0, 2), torch.zeros(0, dtype=torch.long), ValueError, r"probs .*\(0, 2\)"),
+        (torch.tensor([[1, 0], [0, 1]]), GOOD_LABELS, TypeError, "probs must be floating point.*int64"),
+        (torch.tensor([[0.5, 0.5], [math.nan, 1.0]]), GOOD_LABELS, ValueError, "probs must be finite, row 1"),
+        (torch.tensor([[0.5, 0.5], [0.2, 0.7]]), GOOD_LABELS, ValueError, r"row 1 sums to 0\.9$"),
+        (
+            torch.tensor([[1.5, -0.5], [0.2, 0.8]]),
+            GOOD_LABELS,
+            ValueError,
+            "probs must not be negative.*-0.5",
+        ),
+        (GOOD_PROBS, torch.tensor([0]), ValueError, r"labels must have shape \(2,\).*\(1,\)"),
+        (GOOD_PROBS, torch.tensor([0.0, 1.0]), TypeError, "labels must be integers.*float32"),
+        (GOOD_PROBS, torch.tensor([0, 2]), ValueError, r"labels must be in 0…1, got 2"),
+        (GOOD_PROBS, torch.tensor([-1, 1]), ValueError, r"labels must be in 0…1, got -1"),
+    ],
+)
+def test_classification_metrics_refuse_bad_input(metric, probs, labels, error, message) -> None:
+    metric(GOOD_PROBS, GOOD_LABELS)
+    with pytest.raises(error, match=message):
+        metric(probs, labels)
+
+
+def test_sums_within_the_tolerance_pass() -> None:
+    assert metrics.error_rate(torch.tensor([[0.5004, 0.5]]), torch.tensor([0])) == 0.0
+
+
+@pytest.mark.parametrize("metric", [metrics.auroc, metrics.fpr_at_tpr], ids=lambda metric: metric.__name__)
+def test_score_metrics_refuse_bad_input(metric) -> None:
+    with pytest.raises(ValueError, match="scores must not be NaN, number 1"):
+        metric(torch.tensor([0.0, math.nan]), torch.tensor([True, False]))
+    with pytest.raises(ValueError, match=r"positives must have shape \(2,\), got \(3,\)"):
+        metric(torch.tensor([0.0, 1.0]), torch.tensor([True, False, True]))
+    with pytest.raises(ValueError, match=r"positives must be true or false .*got 2"):
+        metric(torch.tensor([0.0, 1.0]), torch.tensor([0, 2]))
+    with pytest.raises(ValueError, match=r"scores must have shape .*\(0,\)"):
+        metric(torch.zeros(0), torch.zeros(0, dtype=torch.bool))
+
+
+def test_options_out_of_range_are_refused() -> None:
+    with pytest.raises(ValueError, match="bins must be at least 1, got 0"):
+        metrics.ece(GOOD_PROBS, GOOD_LABELS, bins=0)
+    with pytest.raises(ValueError, match=r"tpr must be in \(0, 1\], got 0"):
+        metrics.fpr_at_tpr(torch.tensor([0.0, 1.0]), torch.tensor([True, False]), tpr=0.0)
+    one = torch.ones(1)
+    with pytest.raises(ValueError, match=r"level must be .*got 1.0"):
+        metrics.interval_coverage(one, one, one, level=1.0)
+
+
+def test_regression_metrics_refuse_bad_input() -> None:
+    mean = torch.tensor([0.0, 1.0])
+    with pytest.raises(ValueError, match=r"target must have .* \(2,\), got \(2, 1\)"):
+        metrics.rmse(mean, mean[:, None])
+    with pytest.raises(ValueError, match=r"var must be positive, got 0\.0"):
+        metrics.gaussian_nll(mean, mean, mean)
+    with pytest.raises(ValueError, match="target must be finite, got inf"):
+        metrics.interval_coverage(mean, mean + 1, torch.tensor([0.0, math.inf]))
