@@ -1,22 +1,34 @@
 """Analytical Bayesian deep learning for PyTorch: every weight and unit a Gaussian, trained by inference."""
 
+__version__ = "0.1.0"
+
 from torchtagi import nn
+from torchtagi.checkpoint import CheckpointError, load, restore, save
 from torchtagi.gaussian import Gaussian, cat
-from torchtagi.likelihood import Binary, ClassPrediction, HierarchicalClassification, Regression
+from torchtagi.likelihood import (
+    Binary,
+    ClassPrediction,
+    HeteroscedasticRegression,
+    HierarchicalClassification,
+    Regression,
+)
 from torchtagi.parameter import GaussianParameter
 from torchtagi.update import Update
 
-__version__ = "0.1.0"
-
 __all__ = [
     "Binary",
+    "CheckpointError",
     "ClassPrediction",
     "Gaussian",
     "GaussianParameter",
+    "HeteroscedasticRegression",
     "HierarchicalClassification",
     "Regression",
     "Update",
     "__version__",
     "cat",
+    "load",
     "nn",
+    "restore",
+    "save",
 ]

@@ -35,13 +35,9 @@ def require_variance(name: str, var: Tensor, mean: Tensor, mean_name: str = "mea
     """A variance that fits its mean: same shape, dtype and device; finite and not negative."""
     require_values(name, var)
     if var.shape != mean.shape:
-        raise ValueError(
-            f"{name} must have the shape of {mean_name}, {tuple(mean.shape)}, got {tuple(var.shape)}"
-        )
+        raise ValueError(f"{name} must have the shape of {mean_name}, {tuple(mean.shape)}, got {tuple(var.shape)}")
     if var.dtype != mean.dtype or var.device != mean.device:
-        raise TypeError(
-            f"{name} is {var.dtype} on {var.device}, but {mean_name} is {mean.dtype} on {mean.device}"
-        )
+        raise TypeError(f"{name} is {var.dtype} on {var.device}, but {mean_name} is {mean.dtype} on {mean.device}")
     smallest = var.min().item()
     if smallest < 0:
         raise ValueError(f"{name} must not be negative, got {smallest}")

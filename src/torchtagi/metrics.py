@@ -220,8 +220,7 @@ def _check_probs(probs: Tensor) -> None:
     worst = int((sums - 1.0).abs().argmax())
     if abs(float(sums[worst]) - 1.0) > _SUM_TOLERANCE:
         raise ValueError(
-            f"probs must sum to 1 within {_SUM_TOLERANCE} in each row, "
-            f"row {worst} sums to {float(sums[worst]):.6g}"
+            f"probs must sum to 1 within {_SUM_TOLERANCE} in each row, row {worst} sums to {float(sums[worst]):.6g}"
         )
 
 

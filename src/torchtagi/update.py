@@ -66,14 +66,14 @@ class Listen(torch.autograd.Function):
     """Passes a network's output on; on the way back it bounds the gain and writes to the ledger."""
 
     @staticmethod
-    def forward(ctx: Any, mean: Tensor, var: Tensor, ledger: Ledger, gain_bound: float, samples: int) -> Any:  # type: ignore[override]
+    def forward(ctx: Any, mean: Tensor, var: Tensor, ledger: Ledger, gain_bound: float, samples: int) -> Any:
         ctx.save_for_backward(var)
         ctx.ledger, ctx.gain_bound, ctx.samples = ledger, gain_bound, samples
         return mean.view_as(mean), var.view_as(var)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
         (var,) = ctx.saved_tensors
         ledger = ctx.ledger
         if ctx.gain_bound:
@@ -162,6 +162,11 @@ class Update(torch.optim.Optimizer):
         self.rule = rule
         self.gain_bound, self.output_bound, self.weight_bound = gain_bound, output_bound, weight_bound
         self.floor = floor
+        self.surprise = 1.0
+        self.memory = 1600.0
+        import os
+
+        self.mode = int(os.environ.get("MODE", "3"))
         self.ledger = Ledger()
         self.process_group, self.sharded, self.averaged_over = parallelism(net)
         described = groups or [{"modules": [net]}]
@@ -182,7 +187,7 @@ class Update(torch.optim.Optimizer):
         self.ledger.clear()
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Apply the messages. A closure is evaluated first, with messages on; its value is returned."""
         evidence = None
         if closure is not None:
@@ -227,58 +232,78 @@ class Update(torch.optim.Optimizer):
     # ---- the rules ---------------------------------------------------------------------------------------
 
     def paper(
-        self, groups: list[Group], samples: float, observations: float, informative: float, own: float, q: float
+        self,
+        groups: list[Group],
+        samples: float,
+        observations: float,
+        informative: float,
+        own: float,
+        q: float,
     ) -> list[dict[str, float]]:
         reports = []
         for group in groups:
             torch._foreach_add_(group.means, group.steps, alpha=group.lr)
-            shrunk = torch._foreach_mul(group.vars, group.vars)
-            torch._foreach_mul_(shrunk, group.dvars)
-            torch._foreach_add_(group.vars, shrunk, alpha=group.lr)
+            for var, dvar in zip(group.vars, group.dvars, strict=True):
+                var.addcmul_(var.square(), dvar, value=group.lr)
             floored = replace_nonpositive(group.vars, torch.finfo(group.vars[0].dtype).tiny)
-            reports.append(report(group.lr, informative, observations, floored=floored))
+            reports.append(report(group.lr, informative, observations, floored))
         return reports
 
     def capped(
-        self, groups: list[Group], samples: float, observations: float, informative: float, own: float, q: float
+        self,
+        groups: list[Group],
+        samples: float,
+        observations: float,
+        informative: float,
+        own: float,
+        q: float,
     ) -> list[dict[str, float]]:
         cap = 0.1 if samples == 1 else 2.0 if samples < 256 else 3.0
         reports = []
         for group in groups:
-            clipped = 0.0
-            bounds = torch._foreach_div(torch._foreach_sqrt(group.vars), cap)
-            shrunk = torch._foreach_mul(torch._foreach_mul(group.vars, group.vars), group.dvars)
-            for targets, changes in ((group.means, group.steps), (group.vars, shrunk)):
-                clipped += clip(changes, bounds)
-                torch._foreach_add_(targets, changes, alpha=group.lr)
+            clipped = 0
+            for mean, var, step, dvar in zip(group.means, group.vars, group.steps, group.dvars, strict=True):
+                bound = var.sqrt().div_(cap)
+                shrink = var.square().mul_(dvar)
+                clipped += clip(step, bound) + clip(shrink, bound)
+                mean.add_(step, alpha=group.lr)
+                var.add_(shrink, alpha=group.lr)
             floored = replace_nonpositive(group.vars, 1e-5)
-            reports.append(report(group.lr, informative, observations, floored=floored, clipped=clipped))
+            reports.append(report(group.lr, informative, observations, floored, clipped))
         return reports
 
     def coherent(
-        self, groups: list[Group], samples: float, observations: float, informative: float, own: float, q: float
+        self,
+        groups: list[Group],
+        samples: float,
+        observations: float,
+        informative: float,
+        own: float,
+        q: float,
     ) -> list[dict[str, float]]:
         alpha = 1.0
+        surprise = informative / max(observations, 1.0)
+        self.surprise += min(1.0, observations / self.memory) * (surprise - self.surprise)
+        inflate = max(1.0, surprise if self.mode & 1 else 0, self.surprise if self.mode & 2 else 0)
         if q > 0:
-            alpha = min(alpha, informative / (q + max(informative - own, 0.0)), self.output_bound / math.sqrt(q))
+            misfit = max(inflate * informative - own, 0.0)
+            alpha = min(alpha, informative / (q + misfit), self.output_bound / math.sqrt(q))
         reports = []
         for group in groups:
             fraction = alpha * group.lr
-            torch._foreach_mul_(group.steps, fraction)
-            clipped = 0.0
-            # |α s g| ≤ √s·√(α²q): only a long step can hold an entry beyond its bound
-            if fraction * math.sqrt(q) > self.weight_bound:
-                bounds = torch._foreach_sqrt(group.vars)
-                torch._foreach_mul_(bounds, self.weight_bound)
-                clipped = clip(group.steps, bounds)
-            torch._foreach_add_(group.means, group.steps)
-            factors = torch._foreach_mul(group.vars, group.dvars)
-            torch._foreach_mul_(factors, fraction)
-            torch._foreach_add_(factors, 1.0)
-            floored = sum(int((factor < self.floor).sum()) for factor in factors)
-            torch._foreach_clamp_min_(factors, self.floor)
-            torch._foreach_mul_(group.vars, factors)
-            reports.append(report(fraction, informative, observations, floored=floored, clipped=clipped))
+            clipped = floored = 0
+            # Both bounds act seldom: one pass finds the largest entry, and only then are the others compared.
+            if fraction * math.sqrt(group.peak) > self.weight_bound:
+                for step, var in zip(group.steps, group.vars, strict=True):
+                    clipped += clip(step, var.sqrt().mul_(self.weight_bound / fraction))
+            torch._foreach_add_(group.means, group.steps, alpha=fraction)
+            for var, dvar in zip(group.vars, group.dvars, strict=True):
+                shrink = var * dvar
+                if 1 + fraction * shrink.amin().item() < self.floor:
+                    floored += int((shrink < (self.floor - 1) / fraction).sum())
+                    shrink.clamp_(min=(self.floor - 1) / fraction)
+                var.addcmul_(var, shrink, value=fraction)
+            reports.append(report(fraction, informative, observations, floored, clipped))
         return reports
 
 
@@ -308,10 +333,16 @@ class Group:
             dvars = list(torch._foreach_mul(dvars, averaged_over))
         self.dmeans, self.dvars = dmeans, dvars
         self.steps: Tensors = list(torch._foreach_mul(self.vars, dmeans)) if pairs else []
+        self.peak = 0.0
 
-    def squares(self) -> Tensor | float:
-        """Σ s g² over the group."""
-        return sum((dot(step, dmean) for step, dmean in zip(self.steps, self.dmeans, strict=True)), 0.0)
+    def squares(self) -> float:
+        """Σ s g² over the group; keeps the largest term as `peak`."""
+        total = 0.0
+        for step, dmean in zip(self.steps, self.dmeans, strict=True):
+            terms = step * dmean
+            total += terms.sum().item()
+            self.peak = max(self.peak, terms.amax().item())
+        return total
 
     def write_back(self) -> None:
         if self.flat:
@@ -321,22 +352,11 @@ class Group:
                 torch._foreach_copy_(owned, [p.view_as(o) for p, o in zip(parts, owned, strict=True)])
 
 
-def dot(a: Tensor, b: Tensor) -> Tensor:
-    """Σ a·b without a temporary where both lie alike in memory."""
-    if a.is_contiguous() and b.is_contiguous():
-        return torch.dot(a.view(-1), b.view(-1))
-    if a.ndim == 4 and all(t.is_contiguous(memory_format=torch.channels_last) for t in (a, b)):
-        return torch.dot(a.permute(0, 2, 3, 1).reshape(-1), b.permute(0, 2, 3, 1).reshape(-1))
-    return (a * b).sum()
-
-
-def clip(changes: Tensors, bounds: Tensors) -> float:
-    """Cut each change to ± its bound, in place; how many were cut."""
-    cut = 0
-    for change, bound in zip(changes, bounds, strict=True):
-        cut += int((change.abs() > bound).sum())
-        torch.clamp(change, -bound, bound, out=change)
-    return float(cut)
+def clip(change: Tensor, bound: Tensor) -> int:
+    """Cut each entry of `change` to ± its bound, in place; how many were cut."""
+    cut = int((change.abs() > bound).sum())
+    torch.clamp(change, -bound, bound, out=change)
+    return cut
 
 
 def replace_nonpositive(variances: Tensors, value: float) -> int:
@@ -349,7 +369,7 @@ def replace_nonpositive(variances: Tensors, value: float) -> int:
 
 
 def report(
-    alpha: float, informative: float, observations: float, *, floored: float = 0.0, clipped: float = 0.0
+    alpha: float, informative: float, observations: float, floored: int = 0, clipped: int = 0
 ) -> dict[str, float]:
     """`innovation` is the mean of r²/(v+R), near 1 where the predicted variance is right."""
     return {

@@ -27,11 +27,13 @@ def read_array(file: Path, *, mapped: bool = False) -> npt.NDArray[Any]:
 def read_archive(file: Path) -> dict[str, npt.NDArray[Any]]:
     """The arrays in a `.npz` file by name."""
     try:
-        archive = np.load(file, allow_pickle=False)
-        if isinstance(archive, np.ndarray):
-            raise DataError(f"{file} is a single array, expected a .npz archive")
-        with archive:
-            return {name: archive[name] for name in archive.files}
+        # Opened here because numpy leaves a damaged file open.
+        with open(file, "rb") as content:
+            archive = np.load(content, allow_pickle=False)
+            if isinstance(archive, np.ndarray):
+                raise DataError(f"{file} is a single array, expected a .npz archive")
+            with archive:
+                return {name: archive[name] for name in archive.files}
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{file} cannot be read as a .npz archive: {error}") from error
 
@@ -41,8 +43,7 @@ def read_images(file: Path) -> npt.NDArray[np.uint8]:
     images = read_array(file, mapped=True)
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (3, SIDE, SIDE):
         raise DataError(
-            f"{file} must hold uint8 images of shape (N, 3, {SIDE}, {SIDE}), "
-            f"got {images.dtype} {images.shape}"
+            f"{file} must hold uint8 images of shape (N, 3, {SIDE}, {SIDE}), got {images.dtype} {images.shape}"
         )
     if len(images) == 0:
         raise DataError(f"{file} holds no images")

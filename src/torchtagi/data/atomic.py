@@ -2,7 +2,7 @@
 
 import errno
 import os
-import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,9 +33,8 @@ def replacing(destination: Path) -> Iterator[Path]:
     """
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{destination.name}.", dir=destination.parent)
-        os.close(handle)
-        temporary = Path(name)
+        # Not mkstemp: its private mode would stick to the final file and shut other users out.
+        temporary = destination.with_name(f".{destination.name}.{uuid.uuid4().hex}")
         try:
             yield temporary
             publish(temporary, destination)

@@ -94,7 +94,5 @@ def _read_attributes(file: Path, n_images: int, members: npt.NDArray[np.int64]) 
     marks = read_archive(file)
     for name, mark in marks.items():
         if mark.shape != (n_images,):
-            raise DataError(
-                f"{file}: {name} must have one value for each of {n_images} images, got {mark.shape}"
-            )
+            raise DataError(f"{file}: {name} must have one value for each of {n_images} images, got {mark.shape}")
     return {name: torch.from_numpy(mark[members].astype(bool)) for name, mark in marks.items()}

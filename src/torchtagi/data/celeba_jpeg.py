@@ -82,9 +82,9 @@ def shrink(jpeg: bytes, origin: str) -> npt.NDArray[np.uint8]:
             if image.size != _SIZE:
                 raise DataError(f"{origin} is {image.size[0]} × {image.size[1]}, expected 178 × 218")
             left, top = (_SIZE[0] - _CROP) // 2, (_SIZE[1] - _CROP) // 2
-            face = image.convert("RGB").resize(
-                (SIDE, SIDE), Image.Resampling.LANCZOS, box=(left, top, left + _CROP, top + _CROP)
-            )
+            # Cropped first: resizing a box of the image would let its filter reach outside.
+            face = image.convert("RGB").crop((left, top, left + _CROP, top + _CROP))
+            face = face.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
     except OSError as error:
         raise DataError(f"{origin} is not a readable JPEG: {error}") from error
     return np.asarray(face).transpose(2, 0, 1)

@@ -35,9 +35,7 @@ CIFAR10_CLASSES = (
 )
 
 ARCHIVE_NAME = "cifar-10-binary.tar.gz"
-ARCHIVE = RemoteFile(
-    f"https://www.cs.toronto.edu/~kriz/{ARCHIVE_NAME}", "md5:c32a1d4ab5d03f1284b67883e8d87530"
-)
+ARCHIVE = RemoteFile(f"https://www.cs.toronto.edu/~kriz/{ARCHIVE_NAME}", "md5:c32a1d4ab5d03f1284b67883e8d87530")
 FOLDER = "cifar-10-batches-bin"
 MEMBER_MD5 = {
     "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",

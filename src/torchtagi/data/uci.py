@@ -110,9 +110,7 @@ def _split(name: str, origin: str, split_index: int, read: _ReadKey) -> Regressi
     data = read("data").astype(np.float64)
     if data.ndim != 2 or not np.isfinite(data).all():
         raise DataError(f"{origin}: data must be a finite table, got shape {data.shape}")
-    features, target = (
-        _index(read(key), data.shape[1], origin) for key in ("index_features", "index_target")
-    )
+    features, target = (_index(read(key), data.shape[1], origin) for key in ("index_features", "index_target"))
     train, test = (_index(read(f"{part}_{split_index}"), len(data), origin) for part in ("train", "test"))
     x, y = data[:, features], data[:, target]
     (x_mean, x_std), (y_mean, y_std) = _statistics(x[train]), _statistics(y[train])

@@ -19,7 +19,9 @@ with Owen's function T (Owen 1980); nodes are independent, so paths multiply.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +29,7 @@ from torch import Tensor
 
 from torchtagi.checks import require_labels
 from torchtagi.gaussian import Gaussian
-from torchtagi.likelihood.observation import Likelihood, require_output
+from torchtagi.likelihood.observation import Likelihood, observe, require_output
 
 
 def class_tree(classes: int) -> Tensor:
@@ -63,7 +65,8 @@ class ClassPrediction:
 
     @property
     def entropy(self) -> Tensor:
-        return torch.special.entr(self.probs).sum(1)
+        terms: Tensor = torch.special.entr(self.probs)
+        return terms.sum(1)
 
 
 class HierarchicalClassification(Likelihood):
@@ -71,7 +74,7 @@ class HierarchicalClassification(Likelihood):
 
     code: Tensor
 
-    def __init__(self, classes: int, noise_std: float | Tensor = 1.0) -> None:
+    def __init__(self, classes: int, noise_std: float | Sequence[float] | Tensor = 1.0) -> None:
         super().__init__(noise_std)
         self.classes = classes
         self.register_buffer("code", class_tree(classes), persistent=False)
@@ -85,7 +88,7 @@ class HierarchicalClassification(Likelihood):
         require_output("z", z, self.outputs)
         require_labels("labels", labels, len(z), self.classes)
         target = self.code.to(z.dtype)[labels]
-        return self.observe(z, target, self.noise_var, target != 0)
+        return observe(z, target, self.noise_var, target != 0)
 
     def predict(self, z: Gaussian) -> ClassPrediction:
         require_output("z", z, self.outputs)
@@ -115,6 +118,9 @@ class HierarchicalClassification(Likelihood):
         """Σ over each class's path of its nodes' values: (N, nodes) twice → (N, C)."""
         code = self.code.to(left.dtype)
         return left @ code.clamp_min(0).t() + right @ code.neg().clamp_min(0).t()
+
+    def config(self) -> dict[str, Any]:
+        return {"classes": self.classes, **super().config()}
 
     def extra_repr(self) -> str:
         return f"classes={self.classes}, {super().extra_repr()}"

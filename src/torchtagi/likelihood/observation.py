@@ -12,6 +12,7 @@ An entry that is not observed sends no message and adds nothing to the evidence.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -24,36 +25,39 @@ from torchtagi.gaussian import Gaussian
 LOG_TWO_PI = math.log(2 * math.pi)
 
 
-class Observation(torch.autograd.Function):
-    """The negative log-evidence of a batch, summed; its `backward()` sends the messages."""
+class Send(torch.autograd.Function):
+    """A batch's negative log-evidence, whose `backward()` sends the given messages."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any,
-        mean: Tensor,
-        var: Tensor | None,
-        target: Tensor,
-        noise_var: Tensor,
-        observed: Tensor | None,
+    def forward(
+        ctx: Any, mean: Tensor, var: Tensor | None, evidence: Tensor, dmean: Tensor, dvar: Tensor
     ) -> Tensor:
-        precision = (noise_var if var is None else var + noise_var).reciprocal()
-        innovation = target - mean
-        if observed is not None:
-            # a selection, not a product: an unobserved target may be NaN
-            innovation = torch.where(observed, innovation, 0.0)
-        dmean = innovation * precision
-        losses = (innovation * dmean).sub_(torch.log(precision)).add_(LOG_TWO_PI)
-        if observed is not None:
-            precision, losses = precision * observed, losses * observed
-        ctx.save_for_backward(dmean, precision)
-        return losses.sum().mul_(0.5)
+        ctx.save_for_backward(dmean, dvar)
+        return evidence.view_as(evidence)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        dmean, precision = ctx.saved_tensors
-        dvar = precision.expand_as(dmean) * -weight if ctx.needs_input_grad[1] else None
-        return dmean * weight, dvar, None, None, None
+    def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:
+        dmean, dvar = ctx.saved_tensors
+        return dmean * weight, dvar * weight if ctx.needs_input_grad[1] else None, None, None, None
+
+
+def observe(z: Gaussian, target: Tensor, noise_var: Tensor, observed: Tensor | None) -> Tensor:
+    """The negative log-evidence of targets seen through noise; where `observed` is False nothing was seen."""
+    with torch.no_grad():
+        total = z.variance + noise_var if z.var is None else z.var + noise_var
+        dvar = total.reciprocal().neg_()
+        innovation = target - z.mean
+        if observed is not None:
+            # a selection, not a product: an unobserved target may be NaN
+            innovation = torch.where(observed, innovation, 0.0)
+        dmean = innovation / total
+        losses = (innovation * dmean).add_(total.log_()).add_(LOG_TWO_PI)
+        if observed is not None:
+            dvar, losses = dvar * observed, losses * observed
+        evidence = losses.sum().mul_(0.5)
+    sent: Tensor = Send.apply(z.mean, z.var, evidence, dmean, dvar)
+    return sent
 
 
 class Likelihood(nn.Module):
@@ -66,10 +70,10 @@ class Likelihood(nn.Module):
 
     noise_var: Tensor
 
-    def __init__(self, noise_std: float | Tensor) -> None:
+    def __init__(self, noise_std: float | Sequence[float] | Tensor) -> None:
         super().__init__()
-        require_positive("noise_std", noise_std)
         std = torch.as_tensor(noise_std, dtype=torch.get_default_dtype())
+        require_positive("noise_std", std)
         self.register_buffer("noise_var", std.square())
 
     @property
@@ -83,9 +87,9 @@ class Likelihood(nn.Module):
         var = torch.as_tensor(value, dtype=self.noise_var.dtype, device=self.noise_var.device).square()
         self.noise_var.copy_(var.expand_as(self.noise_var))
 
-    def observe(self, z: Gaussian, target: Tensor, noise_var: Tensor, observed: Tensor | None) -> Tensor:
-        evidence: Tensor = Observation.apply(z.mean, z.var, target, noise_var, observed)
-        return evidence
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments, for checkpoints."""
+        return {"noise_std": self.noise_std.tolist()}
 
     def extra_repr(self) -> str:
         return f"noise_std={self.noise_std.tolist()}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from torchtagi.checks import require_floating, require_positive
 from torchtagi.gaussian import Gaussian
-from torchtagi.likelihood.observation import Likelihood, require_output
+from torchtagi.likelihood.observation import Likelihood, observe, require_output
 
 
 class Regression(Likelihood):
@@ -18,12 +19,12 @@ class Regression(Likelihood):
     `noise_std` is one number or one for each output; a call may give its own, one for each observation.
     """
 
-    def __init__(self, noise_std: float | Tensor = 1.0) -> None:
+    def __init__(self, noise_std: float | Sequence[float] | Tensor = 1.0) -> None:
         super().__init__(noise_std)
 
     def forward(self, z: Gaussian, y: Tensor, noise_std: Tensor | None = None) -> Tensor:
         target, observed = self.check(z, y)
-        return self.observe(z, target, self.variance_of(noise_std, z), observed)
+        return observe(z, target, self.variance_of(noise_std, z), observed)
 
     def predict(self, z: Gaussian, noise_std: Tensor | None = None) -> Gaussian:
         """N(m, v + R): `z.var` is the epistemic part of its variance, the noise the aleatoric part."""
@@ -61,21 +62,23 @@ class Regression(Likelihood):
 class Binary(Likelihood):
     """A label −1 or +1, taken as a noisy observation of the output; P(+1) = Φ(m/√(v + R))."""
 
-    def __init__(self, noise_std: float | Tensor = 1.0) -> None:
+    def __init__(self, noise_std: float | Sequence[float] | Tensor = 1.0) -> None:
         super().__init__(noise_std)
 
     def forward(self, z: Gaussian, y: Tensor) -> Tensor:
-        return self.observe(z, self.check(z, y), self.noise_var, None)
+        return observe(z, self.check(z, y), self.noise_var, None)
 
     def predict(self, z: Gaussian) -> Tensor:
         """The probability of +1, one for each output."""
         require_output("z", z)
-        return torch.special.ndtr(z.mean / (z.variance + self.noise_var).sqrt())
+        probability: Tensor = torch.special.ndtr(z.mean / (z.variance + self.noise_var).sqrt())
+        return probability
 
     def log_prob(self, z: Gaussian, y: Tensor) -> Tensor:
         target = self.check(z, y)
         margin = target * z.mean / (z.variance + self.noise_var).sqrt()
-        return torch.special.log_ndtr(margin).flatten(1).sum(1)
+        log_prob: Tensor = torch.special.log_ndtr(margin)
+        return log_prob.flatten(1).sum(1)
 
     def check(self, z: Gaussian, y: Tensor) -> Tensor:
         require_output("z", z)

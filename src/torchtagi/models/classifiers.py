@@ -59,8 +59,11 @@ def cifar_3conv(
 class ResidualBlock(torch_nn.Module):
     """Two convolutions beside a shortcut, which is a 1×1 convolution where the shape changes."""
 
-    def __init__(self, channels_in: int, channels: int, stride: int, layers: ModuleType) -> None:
+    def __init__(
+        self, channels_in: int, channels: int, stride: int = 1, *, layers: ModuleType = torchtagi.nn
+    ) -> None:
         super().__init__()
+        self.channels_in, self.channels, self.stride = channels_in, channels, stride
         self.body = torch_nn.Sequential(
             layers.Conv2d(channels_in, channels, 3, stride, 1, bias=False),
             layers.ReLU(),
@@ -76,6 +79,9 @@ class ResidualBlock(torch_nn.Module):
                 layers.ReLU(),
                 layers.BatchNorm2d(channels, affine=False),
             )
+
+    def config(self) -> dict[str, Any]:
+        return {"channels_in": self.channels_in, "channels": self.channels, "stride": self.stride}
 
     def forward(self, x: Any) -> Any:
         return self.body(x) + self.shortcut(x)
@@ -96,8 +102,6 @@ def resnet18(outputs: int = 11, width: int = 64, *, layers: ModuleType = torchta
         channels = width << stage
         for block in range(2):
             stride = 2 if stage and not block else 1
-            parts.append(ResidualBlock(channels_in, channels, stride, layers))
+            parts.append(ResidualBlock(channels_in, channels, stride, layers=layers))
             channels_in = channels
-    return torch_nn.Sequential(
-        *parts, layers.AvgPool2d(4), layers.Flatten(), layers.Linear(channels_in, outputs)
-    )
+    return torch_nn.Sequential(*parts, layers.AvgPool2d(4), layers.Flatten(), layers.Linear(channels_in, outputs))

@@ -7,18 +7,23 @@ from torch.nn import Module, ModuleList, Sequential
 
 from torchtagi.nn.activation import LeakyReLU, ReLU, Sigmoid, Softplus, Tanh
 from torchtagi.nn.affine import Conv2d, ConvTranspose2d, Linear
+from torchtagi.nn.exponential import EvenExp, Exp
 from torchtagi.nn.layer import Layer
 from torchtagi.nn.mixture import MixtureReLU, MixtureSigmoid, MixtureTanh
 from torchtagi.nn.norm import BatchNorm1d, BatchNorm2d, LayerNorm
 from torchtagi.nn.pool import AvgPool2d, MaxPool2d
 from torchtagi.nn.shape import Flatten, Identity, Unflatten, ZeroPad2d
+from torchtagi.nn.softmax import ClosedFormSoftmax, Remax
 
 __all__ = [
     "AvgPool2d",
     "BatchNorm1d",
     "BatchNorm2d",
+    "ClosedFormSoftmax",
     "Conv2d",
     "ConvTranspose2d",
+    "EvenExp",
+    "Exp",
     "Flatten",
     "Identity",
     "Layer",
@@ -32,6 +37,7 @@ __all__ = [
     "Module",
     "ModuleList",
     "ReLU",
+    "Remax",
     "Sequential",
     "Sigmoid",
     "Softplus",

@@ -1,7 +1,7 @@
 """Activations linearised at the mean, as in the paper (section 2): a ≈ f(m) + J (z − m), J = f′(m).
 
-    forward     E[a] = f(m)          var[a] = J² v
-    backward    J dm                 J² dv
+forward     E[a] = f(m)          var[a] = J² v
+backward    J dm                 J² dv
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class ReLUMoments(torch.autograd.Function):
     """J is 1 above zero and 0 below: one masked copy for each stream, forward and backward."""
 
     @staticmethod
-    def forward(ctx: Any, mean: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None]:  # type: ignore[override]
+    def forward(ctx: Any, mean: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None]:
         out = torch.relu(mean)
         ctx.save_for_backward(out)
         return out, None if var is None else threshold_backward(var, out, 0)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor, Tensor | None]:  # type: ignore[override]
+    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor, Tensor | None]:
         (out,) = ctx.saved_tensors
         return (
             threshold_backward(dmean, out, 0),
@@ -45,9 +45,7 @@ class LeakyReLUMoments(torch.autograd.Function):
     """J is 1 above zero and `slope` below."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any, mean: Tensor, var: Tensor | None, slope: float
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(ctx: Any, mean: Tensor, var: Tensor | None, slope: float) -> tuple[Tensor, Tensor | None]:
         ctx.slope = slope
         ctx.save_for_backward(mean)
         out = torch.nn.functional.leaky_relu(mean, slope)
@@ -55,7 +53,7 @@ class LeakyReLUMoments(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
         (mean,) = ctx.saved_tensors
         return (
             leaky_relu_backward(dmean, mean, ctx.slope, False),
@@ -68,14 +66,14 @@ class GainMoments(torch.autograd.Function):
     """Any unit-wise function whose moments and gain J are given by `moments(mean, var)`."""
 
     @staticmethod
-    def forward(ctx: Any, moments: Moments, mean: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None]:  # type: ignore[override]
+    def forward(ctx: Any, moments: Moments, mean: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None]:
         out_mean, out_var, gain = moments(mean, var)
         ctx.save_for_backward(gain)
         return out_mean, out_var
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
         (gain,) = ctx.saved_tensors
         return None, gain * dmean, gain.square().mul_(dvar) if ctx.needs_input_grad[2] else None
 
@@ -113,9 +111,7 @@ class Unitwise(Layer):
         return Gaussian.trusted(*GainMoments.apply(self.moments, x.mean, x.var))
 
 
-def linearised(
-    value: Tensor, slope: Tensor, var: Tensor | None
-) -> tuple[Tensor, Tensor | None, Tensor]:
+def linearised(value: Tensor, slope: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
     return value, None if var is None else slope.square().mul_(var), slope
 
 

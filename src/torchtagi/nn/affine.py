@@ -64,7 +64,7 @@ class AffineMoments(torch.autograd.Function):
     """The moments and the messages at the head of this file."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         product: MatrixProduct | Convolution,
         mean: Tensor,
@@ -84,7 +84,7 @@ class AffineMoments(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
         mean, weight = ctx.saved_tensors
         _, mean_asks, var_asks, weight_asks, weight_var_asks, bias_asks, bias_var_asks = ctx.needs_input_grad
         dx, dw, db = ctx.product.backward(dmean, mean, weight, (mean_asks, weight_asks, bias_asks))
@@ -103,6 +103,7 @@ class Affine(Layer):
         x = as_gaussian(x)
         self.check_shape(x.shape)
         weight, bias = self.weight, self.bias
+        assert weight is not None
         if bias is None:
             mean, var = AffineMoments.apply(self.product, x.mean, x.var, weight.mean, weight.var, None, None)
         else:
@@ -157,9 +158,7 @@ class Linear(Affine):
 class ConvolutionLayer(Affine):
     """The arguments that Conv2d and ConvTranspose2d share, named and checked as in torch."""
 
-    def set_geometry(
-        self, in_channels: int, out_channels: int, groups: int, **pairs: int | Pair
-    ) -> None:
+    def set_geometry(self, in_channels: int, out_channels: int, groups: int, **pairs: int | Pair) -> None:
         require_sizes(in_channels=in_channels, out_channels=out_channels, groups=groups)
         if in_channels % groups or out_channels % groups:
             raise ValueError(f"groups={groups} must divide in_channels={in_channels} and {out_channels=}")
@@ -170,8 +169,7 @@ class ConvolutionLayer(Affine):
     def check_shape(self, shape: torch.Size) -> None:
         if len(shape) != 4 or shape[1] != self.in_channels:
             raise ValueError(
-                f"{type(self).__name__}: input must have shape (N, {self.in_channels}, H, W), "
-                f"got {tuple(shape)}"
+                f"{type(self).__name__}: input must have shape (N, {self.in_channels}, H, W), got {tuple(shape)}"
             )
         out = self.output_size((shape[2], shape[3]))
         if min(out) < 1:
@@ -242,9 +240,7 @@ class Conv2d(ConvolutionLayer):
     def output_size(self, size: Pair) -> Pair:
         height, width = (
             (n + 2 * p - d * (k - 1) - 1) // s + 1
-            for n, k, s, p, d in zip(
-                size, self.kernel_size, self.stride, self.padding, self.dilation, strict=True
-            )
+            for n, k, s, p, d in zip(size, self.kernel_size, self.stride, self.padding, self.dilation, strict=True)
         )
         return height, width
 
@@ -287,9 +283,7 @@ class ConvTranspose2d(ConvolutionLayer):
             output_padding=output_padding,
             dilation=dilation,
         )
-        self.product = Convolution(
-            self.stride, self.padding, self.dilation, True, self.output_padding, groups
-        )
+        self.product = Convolution(self.stride, self.padding, self.dilation, True, self.output_padding, groups)
         window = self.kernel_size[0] * self.kernel_size[1]
         self.add_weight_and_bias(
             (in_channels, out_channels // groups, *self.kernel_size),
@@ -317,9 +311,7 @@ class ConvTranspose2d(ConvolutionLayer):
         return height, width
 
 
-def padding_from_name(
-    name: str, kernel_size: int | Pair, stride: int | Pair, dilation: int | Pair
-) -> Pair:
+def padding_from_name(name: str, kernel_size: int | Pair, stride: int | Pair, dilation: int | Pair) -> Pair:
     """torch's names: `valid` is none, `same` keeps the size (stride 1)."""
     if name == "valid":
         return (0, 0)

@@ -27,9 +27,7 @@ class Layer(nn.Module):
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments: `type(layer)(**layer.config())` has the same architecture."""
-        return {
-            name: self.bias is not None if name == "bias" else getattr(self, name) for name in self.arguments
-        }
+        return {name: self.bias is not None if name == "bias" else getattr(self, name) for name in self.arguments}
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self.config().items())

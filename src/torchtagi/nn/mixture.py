@@ -51,12 +51,7 @@ def clamped_moments(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     gain = (1 - p_below - p_above).clamp_min(0)
     d_below, d_above = standard_density(below), standard_density(above)
     value = mean * gain + std * (d_below - d_above) + p_above - p_below
-    second = (
-        (mean.square() + var) * gain
-        + std * (d_below * (mean - 1) - d_above * (mean + 1))
-        + p_above
-        + p_below
-    )
+    second = (mean.square() + var) * gain + std * (d_below * (mean - 1) - d_above * (mean + 1)) + p_above + p_below
     return value, (second - value.square()).clamp_min(0), gain
 
 

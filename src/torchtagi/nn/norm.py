@@ -31,7 +31,7 @@ class ScaleMoments(torch.autograd.Function):
     """â and v̂ for statistics that hear no message."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, mean: Tensor, var: Tensor | None, centre: Tensor, scale: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         ctx.save_for_backward(scale)
@@ -39,7 +39,7 @@ class ScaleMoments(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
         (scale,) = ctx.saved_tensors
         return dmean * scale, dvar * scale.square() if ctx.needs_input_grad[1] else None, None, None
 
@@ -48,7 +48,7 @@ class ScaleAffineMoments(torch.autograd.Function):
     """The same, followed by a Gaussian γ and β."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         mean: Tensor,
         var: Tensor | None,
@@ -70,7 +70,7 @@ class ScaleAffineMoments(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
         mean, centre, scale, weight = ctx.saved_tensors
         asks = ctx.needs_input_grad
         gain = weight * scale
@@ -164,9 +164,7 @@ class LayerNorm(Norm):
         x = as_gaussian(x)
         rank = len(self.normalized_shape)
         if tuple(x.shape[-rank:]) != self.normalized_shape:
-            raise ValueError(
-                f"LayerNorm: input must end in shape {self.normalized_shape}, got {tuple(x.shape)}"
-            )
+            raise ValueError(f"LayerNorm: input must end in shape {self.normalized_shape}, got {tuple(x.shape)}")
         dims = tuple(range(-rank, 0))
         with torch.no_grad():
             centre, spread = mixture(x, dims)

@@ -137,7 +137,12 @@ class MaxPool2d(Layer):
         padded = functional.pad(values, (pw, max(need_w, 0), ph, max(need_h, 0)), value=fill)
         return torch.stack(
             [
-                padded[:, :, i * dh : i * dh + (height - 1) * sh + 1 : sh, j * dw : j * dw + (width - 1) * sw + 1 : sw]
+                padded[
+                    :,
+                    :,
+                    i * dh : i * dh + (height - 1) * sh + 1 : sh,
+                    j * dw : j * dw + (width - 1) * sw + 1 : sw,
+                ]
                 for i in range(kh)
                 for j in range(kw)
             ]

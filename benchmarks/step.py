@@ -1,0 +1,170 @@
+"""The price of uncertainty: a TAGI step against an Adam step of the same network.
+
+    python benchmarks/step.py [--networks mnist-cnn,mlp] [--seconds 4] [--json]
+
+Both networks are built by the same function, see the same batch, and take turns within one run; a time is the
+best of all turns, so that a busy machine disturbs the ratio as little as it can. `memory_ratio` compares what a
+step needs above the bare process: parameters, optimizer state, activations and messages at their peak.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+
+import torchtagi as tagi
+from torchtagi import models
+
+IMAGES = {"mnist-cnn": (1, 28, 28), "mlp": (13,)}
+NETWORKS: dict[str, tuple[Callable, tuple[int, ...]]] = {
+    "mnist-cnn": (models.mnist_cnn, (16, 128)),
+    "cifar-3conv": (models.cifar_3conv, (16, 128)),
+    "cifar-3conv-ln": (lambda *a, **k: models.cifar_3conv(*a, "layer", **k), (16, 128)),
+    "cifar-3conv-bn": (lambda *a, **k: models.cifar_3conv(*a, "batch", **k), (16, 128)),
+    "resnet18": (models.resnet18, (16, 128)),
+    "mlp": (
+        lambda outputs, layers=tagi.nn: torch.nn.Sequential(
+            layers.Linear(13, 50), layers.ReLU(), layers.Linear(50, 1)
+        ),
+        (1, 10),
+    ),
+}
+
+
+def batch_of(network: str, batch: int) -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    x = torch.randn(batch, *IMAGES.get(network, (3, 32, 32)))
+    if x.ndim == 4:
+        x = x.contiguous(memory_format=torch.channels_last)
+    y = torch.randn(batch, 1) if network == "mlp" else torch.randint(10, (batch,))
+    return x, y
+
+
+def tagi_step(network: str, batch: int) -> Callable[[], None]:
+    torch.manual_seed(0)
+    net = NETWORKS[network][0](11)
+    if network != "mlp":
+        net = net.to(memory_format=torch.channels_last)
+    likelihood = tagi.Regression(0.1) if network == "mlp" else tagi.HierarchicalClassification(10)
+    posterior = tagi.Update(net)
+    x, y = batch_of(network, batch)
+
+    def step() -> None:
+        likelihood(net(x), y).backward()
+        posterior.step()
+        posterior.zero_grad()
+
+    return step
+
+
+def adam_step(network: str, batch: int) -> Callable[[], None]:
+    torch.manual_seed(0)
+    net = NETWORKS[network][0](10, layers=torch.nn)
+    if network != "mlp":
+        net = net.to(memory_format=torch.channels_last)
+    loss = torch.nn.MSELoss() if network == "mlp" else torch.nn.CrossEntropyLoss()
+    optimizer = torch.optim.Adam(net.parameters())
+    x, y = batch_of(network, batch)
+
+    def step() -> None:
+        loss(net(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+STEPS = {"tagi": tagi_step, "adam": adam_step}
+
+
+def times(network: str, batch: int, seconds: float) -> dict[str, float]:
+    """The best time of each kind of step in milliseconds, taking turns for about `seconds`."""
+    steps = {kind: make(network, batch) for kind, make in STEPS.items()}
+    for step in steps.values():
+        for _ in range(3):
+            step()
+    best = dict.fromkeys(steps, float("inf"))
+    end = time.perf_counter() + seconds
+    gc.disable()
+    while time.perf_counter() < end:
+        for kind, step in steps.items():
+            turn = 20 if network == "mlp" else 1
+            for _ in range(turn):
+                start = time.perf_counter()
+                step()
+                best[kind] = min(best[kind], time.perf_counter() - start)
+    gc.enable()
+    return {kind: value * 1e3 for kind, value in best.items()}
+
+
+def peak_memory(kind: str, network: str, batch: int) -> float:
+    """Bytes that a fresh process allocates for steps of this kind at the peak, by torch's own count."""
+    code = f"import step; print(step.measure_peak({kind!r}, {network!r}, {batch}))"
+    folder = __file__.rpartition("/")[0] or "."
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def measure_peak(kind: str, network: str, batch: int) -> int:
+    """The highest sum of live allocations over two steps, network and state included, from the profiler's log."""
+    events = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[events.CPU], profile_memory=True) as profile:
+        step = STEPS[kind](network, batch)
+        step()
+        step()
+    live = highest = 0
+    for event in sorted(profile.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
+        if event.name() == "[memory]":
+            live += event.nbytes()
+            highest = max(highest, live)
+    return highest
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", default=",".join(NETWORKS), help="comma-separated; default: all")
+    parser.add_argument("--seconds", type=float, default=6.0, help="time for each row's turns")
+    parser.add_argument("--json", action="store_true", help="print a list of rows instead of a table")
+    options = parser.parse_args()
+    names = options.networks.split(",")
+    unknown = [name for name in names if name not in NETWORKS]
+    if unknown:
+        parser.error(f"unknown network {unknown[0]!r}; there are {', '.join(NETWORKS)}")
+    rows = []
+    if not options.json:
+        print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.machine()}")
+        print(f"{'network':<16}{'batch':>6}{'tagi ms':>10}{'adam ms':>10}{'ratio':>7}{'memory':>8}")
+    for network in names:
+        for batch in NETWORKS[network][1]:
+            # ResNet18 at 128 takes seconds a step: give it turns, not minutes
+            best = times(network, batch, options.seconds * (5 if network == "resnet18" else 1))
+            memory = peak_memory("tagi", network, batch) / peak_memory("adam", network, batch)
+            row = {
+                "network": network,
+                "batch": batch,
+                "ratio": round(best["tagi"] / best["adam"], 3),
+                "tagi_ms": round(best["tagi"], 4),
+                "adam_ms": round(best["adam"], 4),
+                "memory_ratio": round(memory, 3),
+            }
+            rows.append(row)
+            if not options.json:
+                print(
+                    f"{network:<16}{batch:>6}{row['tagi_ms']:>10.3f}{row['adam_ms']:>10.3f}"
+                    f"{row['ratio']:>7.2f}{memory:>8.2f}",
+                    flush=True,
+                )
+    if options.json:
+        print(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()

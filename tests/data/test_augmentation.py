@@ -1,0 +1,81 @@
+"""Crops and mirror images against a slow reference that handles one image at a time."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from torchtagi.data import augment_crop_flip, crop_flip
+
+
+def one_image(image: Tensor, top: int, left: int, mirrored: bool, padding: int) -> Tensor:
+    channels, height, width = image.shape
+    canvas = torch.zeros(channels, height + 2 * padding, width + 2 * padding)
+    canvas[:, padding : padding + height, padding : padding + width] = image
+    cut = canvas[:, top : top + height, left : left + width]
+    return cut.flip(2) if mirrored else cut
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    n=st.integers(1, 6),
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 7), st.integers(1, 7)),
+    padding=st.integers(0, 4),
+    seed=st.integers(0, 1000),
+)
+def test_a_batch_is_cut_as_its_images_are_one_by_one(
+    n: int, shape: tuple[int, int, int], padding: int, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randn(n, *shape, generator=generator)
+    corners = torch.randint(0, 2 * padding + 1, (n, 2), generator=generator)
+    mirrored = torch.rand(n, generator=generator) < 0.5
+    expected = torch.stack(
+        [
+            one_image(image, int(top), int(left), bool(flip), padding)
+            for image, (top, left), flip in zip(images, corners, mirrored, strict=True)
+        ]
+    )
+    assert torch.equal(crop_flip(images, corners, mirrored, padding), expected)
+
+
+def test_every_shift_and_mirror_image_occurs_equally_often() -> None:
+    """With padding 1 there are 3 × 3 × 2 outcomes; χ² with 17 degrees of freedom, p ≈ 1e-5."""
+    image = torch.arange(1.0, 10.0).view(1, 3, 3)
+    outcomes = [
+        one_image(image, top, left, mirrored, 1)
+        for top in range(3)
+        for left in range(3)
+        for mirrored in (False, True)
+    ]
+    n = 3600
+    augmented = augment_crop_flip(image.expand(n, 1, 3, 3), 1, torch.Generator().manual_seed(0))
+    counts = torch.tensor([float((augmented == outcome).all((1, 2, 3)).sum()) for outcome in outcomes])
+    assert counts.sum() == n
+    assert float(((counts - 200) ** 2 / 200).sum()) < 52.0
+
+
+def test_the_generator_decides_the_outcome() -> None:
+    images = torch.randn(20, 3, 8, 8)
+
+    def augmented(seed: int) -> Tensor:
+        return augment_crop_flip(images, generator=torch.Generator().manual_seed(seed))
+
+    assert torch.equal(augmented(1), augmented(1))
+    assert not torch.equal(augmented(1), augmented(2))
+
+
+def test_the_input_is_left_alone_and_its_memory_format_kept() -> None:
+    images = torch.randn(20, 3, 8, 8).to(memory_format=torch.channels_last)
+    before = images.clone()
+    augmented = augment_crop_flip(images)
+    assert torch.equal(images, before)
+    assert augmented.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_bad_arguments_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"\(N, C, H, W\), got \(3, 8, 8\)"):
+        augment_crop_flip(torch.zeros(3, 8, 8))
+    with pytest.raises(ValueError, match="padding must not be negative, got -1"):
+        augment_crop_flip(torch.zeros(1, 3, 8, 8), padding=-1)
