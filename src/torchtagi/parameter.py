@@ -62,6 +62,11 @@ class GaussianParameter(nn.Module):
         self.mean.normal_(0.0, mean_gain * std)
         self.var.fill_((var_gain * std) ** 2)
 
+    def pair(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and variance, past `nn.Module`'s attribute look-up, which costs small networks dear."""
+        tensors = self._parameters
+        return tensors["mean"], tensors["var"]  # type: ignore[return-value]
+
     @torch.no_grad()
     def set_(self, mean: float | torch.Tensor, var: float | torch.Tensor) -> GaussianParameter:
         """Set mean and variance, e.g. to a prior of your own."""

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from torchtagi.checks import require_positive
 from torchtagi.gaussian import Gaussian
@@ -36,28 +35,48 @@ class Send(torch.autograd.Function):
         return evidence.view_as(evidence)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:
         dmean, dvar = ctx.saved_tensors
         return dmean * weight, dvar * weight if ctx.needs_input_grad[1] else None, None, None, None
 
 
-def observe(z: Gaussian, target: Tensor, noise_var: Tensor, observed: Tensor | None) -> Tensor:
-    """The negative log-evidence of targets seen through noise; where `observed` is False nothing was seen."""
-    with torch.no_grad():
-        total = z.variance + noise_var if z.var is None else z.var + noise_var
-        dvar = total.reciprocal().neg_()
-        innovation = target - z.mean
+class Observe(torch.autograd.Function):
+    """The same for a noisy observation; where `observed` is False nothing was seen."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        mean: Tensor,
+        var: Tensor | None,
+        target: Tensor,
+        noise_var: Tensor,
+        observed: Tensor | None,
+    ) -> Tensor:
+        total = torch.zeros_like(mean) + noise_var if var is None else var + noise_var
+        precision = total.reciprocal()
+        innovation = target - mean
         if observed is not None:
             # a selection, not a product: an unobserved target may be NaN
             innovation = torch.where(observed, innovation, 0.0)
-        dmean = innovation / total
-        losses = (innovation * dmean).add_(total.log_()).add_(LOG_TWO_PI)
+        dmean = innovation * precision
+        losses = (innovation * dmean).add_(total.log_())
+        count = mean.numel()
         if observed is not None:
-            dvar, losses = dvar * observed, losses * observed
-        evidence = losses.sum().mul_(0.5)
-    sent: Tensor = Send.apply(z.mean, z.var, evidence, dmean, dvar)
-    return sent
+            precision, losses = precision * observed, losses * observed
+            count = int(observed.sum())
+        ctx.save_for_backward(dmean, precision)
+        return losses.sum().add_(count * LOG_TWO_PI).mul_(0.5)
+
+    @staticmethod
+    def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:
+        dmean, precision = ctx.saved_tensors
+        return dmean * weight, precision * -weight if ctx.needs_input_grad[1] else None, None, None, None
+
+
+def observe(z: Gaussian, target: Tensor, noise_var: Tensor, observed: Tensor | None) -> Tensor:
+    """The negative log-evidence of targets seen through noise."""
+    evidence: Tensor = Observe.apply(z.mean, z.var, target, noise_var, observed)
+    return evidence
 
 
 class Likelihood(nn.Module):

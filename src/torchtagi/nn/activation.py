@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from torchtagi.gaussian import Gaussian, as_gaussian
 from torchtagi.nn.layer import Layer
@@ -32,7 +31,6 @@ class ReLUMoments(torch.autograd.Function):
         return out, None if var is None else threshold_backward(var, out, 0)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor, Tensor | None]:
         (out,) = ctx.saved_tensors
         return (
@@ -52,7 +50,6 @@ class LeakyReLUMoments(torch.autograd.Function):
         return out, None if var is None else leaky_relu_backward(var, mean, slope**2, False)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
         (mean,) = ctx.saved_tensors
         return (
@@ -72,7 +69,6 @@ class GainMoments(torch.autograd.Function):
         return out_mean, out_var
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
         (gain,) = ctx.saved_tensors
         return None, gain * dmean, gain.square().mul_(dvar) if ctx.needs_input_grad[2] else None

@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from torchtagi.gaussian import Gaussian, as_gaussian
 from torchtagi.nn.layer import PRIOR_ARGUMENTS, Layer, Pair, as_pair, require_sizes
@@ -35,11 +34,14 @@ class MatrixProduct:
         return torch.nn.functional.linear(x, weight, bias)
 
     def backward(self, dout: Tensor, x: Tensor, weight: Tensor, needs: Needs) -> Grads:
-        dx = dout @ weight if needs[0] else None
         if x.ndim != 2:
-            x, dout = x.reshape(-1, x.shape[-1]), dout.reshape(-1, dout.shape[-1])
-        dweight = dout.t() @ x if needs[1] else None
-        return dx, dweight, dout.sum(0) if needs[2] else None
+            flat = self.backward(dout.reshape(-1, dout.shape[-1]), x.reshape(-1, x.shape[-1]), weight, needs)
+            return flat[0] if flat[0] is None else flat[0].view(x.shape), flat[1], flat[2]
+        return (
+            dout.mm(weight) if needs[0] else None,
+            dout.t().mm(x) if needs[1] else None,
+            dout.sum(0) if needs[2] else None,
+        )
 
 
 class Convolution:
@@ -77,19 +79,18 @@ class AffineMoments(torch.autograd.Function):
         ctx.product = product
         ctx.save_for_backward(mean, weight)
         out_mean = product.forward(mean, weight, bias)
-        out_var = product.forward(mean.square(), weight_var, bias_var)
+        out_var = product.forward(mean * mean, weight_var, bias_var)
         if var is not None:
             out_var += product.forward(var, torch.addcmul(weight_var, weight, weight), None)
         return out_mean, out_var
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
         mean, weight = ctx.saved_tensors
         _, mean_asks, var_asks, weight_asks, weight_var_asks, bias_asks, bias_var_asks = ctx.needs_input_grad
         dx, dw, db = ctx.product.backward(dmean, mean, weight, (mean_asks, weight_asks, bias_asks))
         dx_var, dw_var, db_var = ctx.product.backward(
-            dvar, mean.square(), weight.square(), (var_asks, weight_var_asks, bias_var_asks)
+            dvar, mean * mean, weight * weight if var_asks else weight, (var_asks, weight_var_asks, bias_var_asks)
         )
         return None, dx, dx_var, dw, dw_var, db, db_var
 
@@ -102,15 +103,12 @@ class Affine(Layer):
     def forward(self, x: Gaussian | Tensor) -> Gaussian:
         x = as_gaussian(x)
         self.check_shape(x.shape)
-        weight, bias = self.weight, self.bias
-        assert weight is not None
-        if bias is None:
-            mean, var = AffineMoments.apply(self.product, x.mean, x.var, weight.mean, weight.var, None, None)
-        else:
-            mean, var = AffineMoments.apply(
-                self.product, x.mean, x.var, weight.mean, weight.var, bias.mean, bias.var
-            )
-        return Gaussian.trusted(mean, var)
+        parameters: dict[str, Any] = self._modules  # past the slow look-up, as in GaussianParameter.pair
+        weight, weight_var = parameters["weight"].pair()
+        bias, bias_var = (None, None) if parameters["bias"] is None else parameters["bias"].pair()
+        return Gaussian.trusted(
+            *AffineMoments.apply(self.product, x.mean, x.var, weight, weight_var, bias, bias_var)
+        )
 
     def check_shape(self, shape: torch.Size) -> None:
         raise AssertionError("each affine layer says what it accepts")

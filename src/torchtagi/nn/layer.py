@@ -6,7 +6,7 @@ drift from the constructor.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -50,11 +50,13 @@ class Layer(nn.Module):
         self.weight = GaussianParameter(
             shape, std, mean_gain=self.mean_gain, var_gain=self.var_gain, device=device, dtype=dtype
         )
-        self.bias = GaussianParameter((bias_units,), std, device=device, dtype=dtype) if bias_units else None
+        self.register_module(
+            "bias", GaussianParameter((bias_units,), std, device=device, dtype=dtype) if bias_units else None
+        )
 
-    def __call__(self, x: Gaussian | Tensor) -> Gaussian:
-        out: Gaussian = super().__call__(x)
-        return out
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Gaussian | Tensor) -> Gaussian: ...
 
 
 def as_pair(name: str, value: int | Pair) -> Pair:

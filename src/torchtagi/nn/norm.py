@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 from torch import distributed as dist
-from torch.autograd.function import once_differentiable
 
 from torchtagi.gaussian import Gaussian, as_gaussian
 from torchtagi.nn.layer import Layer
@@ -38,7 +37,6 @@ class ScaleMoments(torch.autograd.Function):
         return torch.addcmul(-centre * scale, mean, scale), None if var is None else var * scale.square()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
         (scale,) = ctx.saved_tensors
         return dmean * scale, dvar * scale.square() if ctx.needs_input_grad[1] else None, None, None
@@ -69,7 +67,6 @@ class ScaleAffineMoments(torch.autograd.Function):
         return out_mean, out_var
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
         mean, centre, scale, weight = ctx.saved_tensors
         asks = ctx.needs_input_grad

@@ -1,0 +1,125 @@
+"""What a network hears: the messages that enter it through its output, noted for the update.
+
+The update's line search needs, besides the messages on the parameters, two sums over the observations. Both are in
+the messages at the network's output, whatever likelihood sent them: dm = r/(v+R) and dv = −1/(v+R) give
+
+    Σ r·dm = Σ dm²/(−dv)          Σ R dm² = Σ dm²/(−dv) − Σ v dm²
+
+So an update listens there, by a forward hook, and knows nothing of likelihoods.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from torchtagi.gaussian import Gaussian
+
+
+class Heard(NamedTuple):
+    """Sums over the observations since the last step; additive over micro-batches and processes."""
+
+    samples: float  # batch entries
+    observations: float  # messages that are not zero
+    explained: float  # Σ r·dm, which is also Σ r²/(v+R)
+    own_var: float  # Σ v dm²
+
+    @property
+    def innovation(self) -> float:
+        """The mean of r²/(v+R): near 1 where the predicted variance is right."""
+        return self.explained / max(self.observations, 1.0)
+
+
+class Ledger:
+    """Where `Listen` writes; `bound` is κ of the update rule, zero for none."""
+
+    def __init__(self, bound: float) -> None:
+        self.bound = bound
+        self.entries: list[tuple[int, Tensor, Tensor, Tensor]] = []
+
+    def sums(self) -> Heard:
+        samples = observations = explained = own_var = 0.0
+        for entry in self.entries:
+            samples += entry[0]
+            observations += entry[1].item()
+            explained -= entry[2].item()
+            own_var += entry[3].item()
+        return Heard(samples, observations, explained, own_var)
+
+
+class Listen(torch.autograd.Function):
+    """Passes a network's output on; on the way back it bounds the gain and writes to the ledger."""
+
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor, var: Tensor, ledger: Ledger, samples: int) -> Any:
+        ctx.save_for_backward(var)
+        ctx.ledger, ctx.samples = ledger, samples
+        return mean, var
+
+    @staticmethod
+    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
+        (var,) = ctx.saved_tensors
+        if ctx.ledger.bound:
+            # R ≥ κ v is −dv ≤ 1/((1 + κ) v); a louder message is scaled down to that
+            excess = (var * dvar).mul_(-1 - ctx.ledger.bound).clamp_(min=1)
+            dmean, dvar = dmean / excess, dvar / excess
+        squared = dmean * dmean
+        silent = -torch.finfo(dvar.dtype).tiny  # an entry not observed has dm = dv = 0
+        ctx.ledger.entries.append(
+            (
+                ctx.samples,
+                torch.count_nonzero(dvar),
+                (squared / dvar.clamp(max=silent)).sum(),
+                (squared * var).sum(),
+            )
+        )
+        return dmean, dvar, None, None
+
+
+class Tap:
+    """The forward hook that puts `Listen` behind a network's outputs.
+
+    It holds its ledger by a weak reference: a discarded update stops listening. A copied or unpickled network does
+    not report to the original's update.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger: Callable[[], Ledger | None] = weakref.ref(ledger)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (InertTap, ())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> InertTap:
+        return InertTap()
+
+    def __call__(self, module: nn.Module, args: Any, output: Any) -> Any:
+        ledger = self.ledger()
+        if ledger is None or not torch.is_grad_enabled():
+            return None
+        if isinstance(output, Gaussian):
+            return listen(output, ledger, len(output))
+        leaves, spec = pytree.tree_flatten(output, is_leaf=lambda leaf: isinstance(leaf, Gaussian))
+        samples = next((len(leaf) for leaf in leaves if isinstance(leaf, Gaussian)), 0)
+        for i, leaf in enumerate(leaves):
+            if isinstance(leaf, Gaussian):
+                leaves[i] = listen(leaf, ledger, samples)
+                samples = 0  # several heads see the same batch entries, which count once
+        return pytree.tree_unflatten(leaves, spec)
+
+
+class InertTap:
+    """What is left of a `Tap` in a copy of its network."""
+
+    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
+        return None
+
+
+def listen(z: Gaussian, ledger: Ledger, samples: int) -> Gaussian:
+    if not z.mean.requires_grad:
+        return z
+    return Gaussian.trusted(*Listen.apply(z.mean, z.variance if z.var is None else z.var, ledger, samples))

@@ -1,0 +1,371 @@
+"""One registry of layers: every case in `CASES` meets every oracle that applies to it.
+
+A case says how to build the layer and, independently of it, which function a single draw of its input and
+parameters passes through (`draw`). The functions are written with `torch.nn.functional` only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from torchtagi import Gaussian, GaussianParameter
+from torchtagi import nn as tnn
+
+RUNNING_MEAN = (0.5, -0.75, 0.25)  # exact in float32 too
+RUNNING_VAR = (0.75, 1.5, 0.625)
+
+Parameters = dict[str, Tensor]
+# parameters, input, and the input's Gaussian for what depends on its moments (statistics are held constant)
+Function = Callable[[Parameters, Tensor, Gaussian], Tensor]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layer, an input for it, and what is known about it."""
+
+    id: str
+    build: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+    draw: Function | None = None  # one draw through the layer; None if no simple function says it
+    expected: Function | None = None  # the mean map, where it is not the draw at the means
+    exact: bool = True  # forward moments are exact, not linearised
+    bilinear: bool = True  # affine in the input and in the parameters
+    batch_coupled: bool = False  # a sample's output depends on the others in the batch
+    needs_variance: bool = False  # a certain input has no meaning
+    training: bool = True
+    input_var: float = 1.0  # scale of the input's variance
+
+    def layer(self, dtype: torch.dtype = torch.float64, seed: int = 0) -> nn.Module:
+        """The layer with random parameters, all variances of a size that matters."""
+        layer = self.build().to(dtype).train(self.training)
+        generator = torch.Generator().manual_seed(1000 + seed)
+        for parameter in gaussian_parameters(layer).values():
+            mean = torch.randn(parameter.mean.shape, generator=generator, dtype=torch.float64)
+            var = 0.1 + 0.5 * torch.rand(parameter.mean.shape, generator=generator, dtype=torch.float64)
+            parameter.set_(mean.to(dtype), var.to(dtype))
+        for part in layer.modules():
+            if isinstance(part, tnn.BatchNorm1d | tnn.BatchNorm2d) and part.running_mean is not None:
+                part.running_mean.copy_(torch.tensor(RUNNING_MEAN[: part.num_features]))
+                part.running_var.copy_(torch.tensor(RUNNING_VAR[: part.num_features]))
+                part.num_batches_tracked.fill_(3)
+        return layer
+
+    def input(self, dtype: torch.dtype = torch.float64, seed: int = 0) -> Gaussian:
+        generator = torch.Generator().manual_seed(2000 + seed)
+        mean = torch.randn(self.shape, generator=generator, dtype=torch.float64)
+        var = self.input_var * (0.1 + torch.rand(self.shape, generator=generator, dtype=torch.float64))
+        return Gaussian(mean.to(dtype), var.to(dtype))
+
+    def mean_map(self) -> Function:
+        function = self.expected or self.draw
+        assert function is not None
+        return function
+
+
+def gaussian_parameters(layer: nn.Module) -> dict[str, GaussianParameter]:
+    return {name: part for name, part in layer.named_modules() if isinstance(part, GaussianParameter)}
+
+
+# ---- functions of a single draw ------------------------------------------------------------------------------
+
+
+def linear(p: Parameters, x: Tensor, _: Gaussian) -> Tensor:
+    return F.linear(x, p["weight"], p.get("bias"))
+
+
+def convolution(**options: object) -> Function:
+    return lambda p, x, _: F.conv2d(x, p["weight"], p.get("bias"), **options)
+
+
+def transposed(**options: object) -> Function:
+    return lambda p, x, _: F.conv_transpose2d(x, p["weight"], p.get("bias"), **options)
+
+
+def unitwise(function: Callable[[Tensor], Tensor]) -> Function:
+    return lambda p, x, _: function(x)
+
+
+def expected_rectified(mean: Tensor, var: Tensor) -> Tensor:
+    """E[max(0, z)] = ½ m (1 + erf(m/√(2v))) + √(v/2π) exp(−m²/2v)."""
+    wave = torch.exp(-mean.square() / (2 * var)) * (var / (2 * math.pi)).sqrt()
+    return 0.5 * mean * (1 + torch.erf(mean / (2 * var).sqrt())) + wave
+
+
+def expected_clamped(mean: Tensor, var: Tensor) -> Tensor:
+    """min(1, max(−1, z)) is max(0, z + 1) − max(0, z − 1) − 1."""
+    return expected_rectified(mean + 1, var) - expected_rectified(mean - 1, var) - 1
+
+
+def even_exp(z: Tensor) -> Tensor:
+    return torch.stack([z[..., 0::2], z[..., 1::2].exp()], -1).flatten(-2)
+
+
+def expected_even_exp(p: Parameters, mean: Tensor, x: Gaussian) -> Tensor:
+    return torch.stack([mean[..., 0::2], (mean + x.variance / 2)[..., 1::2].exp()], -1).flatten(-2)
+
+
+def normalised(x: Tensor, gaussian: Gaussian, dims: tuple[int, ...], eps: float, correction: int) -> Tensor:
+    """Paper eq. 3 and 4: by the mean and variance of the mixture of the Gaussians over `dims`."""
+    count = 1
+    for dim in dims:
+        count *= gaussian.shape[dim]
+    centre = gaussian.mean.sum(dims, keepdim=True) / count
+    second = (gaussian.mean.square() + gaussian.variance).sum(dims, keepdim=True)
+    spread = (second - count * centre.square()) / (count - correction)
+    return (x - centre) / (spread + eps).sqrt()
+
+
+def layer_norm(dims: tuple[int, ...], eps: float = 1e-5, correction: int = 0) -> Function:
+    def function(p: Parameters, x: Tensor, gaussian: Gaussian) -> Tensor:
+        z = normalised(x, gaussian, dims, eps, correction)
+        if "weight" in p:
+            z = z * p["weight"]
+        return z + p["bias"] if "bias" in p else z
+
+    return function
+
+
+def batch_norm(rank: int, correction: int = 0) -> Function:
+    dims = (0, *range(2, rank))
+    channels = (-1, *(1,) * (rank - 2))
+
+    def function(p: Parameters, x: Tensor, gaussian: Gaussian) -> Tensor:
+        z = normalised(x, gaussian, dims, 1e-5, correction)
+        return z * p["weight"].view(channels) + p["bias"].view(channels) if "weight" in p else z
+
+    return function
+
+
+def running_norm(rank: int) -> Function:
+    """With the running statistics that `Case.layer` sets."""
+
+    def function(p: Parameters, x: Tensor, _: Gaussian) -> Tensor:
+        channels = (-1, *(1,) * (rank - 2))
+        count = len(p["weight"])
+        centre = torch.tensor(RUNNING_MEAN[:count], dtype=x.dtype).view(channels)
+        var = torch.tensor(RUNNING_VAR[:count], dtype=x.dtype).view(channels)
+        return (x - centre) / (var + 1e-5).sqrt() * p["weight"].view(channels) + p["bias"].view(channels)
+
+    return function
+
+
+# ---- the registry --------------------------------------------------------------------------------------------
+
+AFFINE = [
+    Case("Linear", lambda: tnn.Linear(4, 3), (3, 4), linear),
+    Case("Linear-nobias", lambda: tnn.Linear(4, 3, bias=False), (3, 4), linear),
+    Case("Linear-sequence", lambda: tnn.Linear(4, 2), (2, 3, 4), linear),
+    Case("Conv2d", lambda: tnn.Conv2d(2, 3, 3), (2, 2, 4, 5), convolution()),
+    Case("Conv2d-nobias", lambda: tnn.Conv2d(2, 3, 2, bias=False), (2, 2, 3, 4), convolution()),
+    Case(
+        "Conv2d-geometry",
+        lambda: tnn.Conv2d(2, 2, (3, 2), (2, 1), (1, 2), (1, 2)),
+        (2, 2, 5, 4),
+        convolution(stride=(2, 1), padding=(1, 2), dilation=(1, 2)),
+    ),
+    Case(
+        "Conv2d-groups",
+        lambda: tnn.Conv2d(4, 6, 2, padding=1, groups=2),
+        (2, 4, 3, 2),
+        convolution(padding=1, groups=2),
+    ),
+    Case("Conv2d-same", lambda: tnn.Conv2d(1, 2, (3, 1), padding="same"), (2, 1, 4, 3), convolution(padding="same")),
+    Case("ConvTranspose2d", lambda: tnn.ConvTranspose2d(2, 3, 3), (2, 2, 2, 3), transposed()),
+    Case(
+        "ConvTranspose2d-geometry",
+        lambda: tnn.ConvTranspose2d(2, 2, (3, 2), (2, 3), (1, 0), (1, 2), dilation=(2, 1)),
+        (2, 2, 3, 2),
+        transposed(stride=(2, 3), padding=(1, 0), output_padding=(1, 2), dilation=(2, 1)),
+    ),
+    Case(
+        "ConvTranspose2d-groups-nobias",
+        lambda: tnn.ConvTranspose2d(4, 2, 2, 2, groups=2, bias=False),
+        (2, 4, 2, 2),
+        transposed(stride=2, groups=2),
+    ),
+]
+
+LINEARISED = [
+    Case("ReLU", tnn.ReLU, (3, 5), unitwise(F.relu), exact=False, bilinear=False),
+    Case("LeakyReLU", tnn.LeakyReLU, (3, 5), unitwise(F.leaky_relu), exact=False, bilinear=False),
+    Case(
+        "LeakyReLU-slope",
+        lambda: tnn.LeakyReLU(0.3),
+        (3, 5),
+        unitwise(lambda z: F.leaky_relu(z, 0.3)),
+        exact=False,
+        bilinear=False,
+    ),
+    Case("Tanh", tnn.Tanh, (3, 5), unitwise(torch.tanh), exact=False, bilinear=False),
+    Case("Sigmoid", tnn.Sigmoid, (3, 5), unitwise(torch.sigmoid), exact=False, bilinear=False),
+    Case("Softplus", tnn.Softplus, (3, 5), unitwise(F.softplus), exact=False, bilinear=False),
+    Case(
+        "Softplus-options",
+        lambda: tnn.Softplus(2.5, 1.5),
+        (3, 5),
+        unitwise(lambda z: F.softplus(z, 2.5, 1.5)),
+        exact=False,
+        bilinear=False,
+    ),
+]
+
+EXACT_ACTIVATIONS = [
+    Case(
+        "MixtureReLU",
+        tnn.MixtureReLU,
+        (3, 5),
+        unitwise(F.relu),
+        lambda p, m, x: expected_rectified(m, x.variance),
+        bilinear=False,
+    ),
+    Case(
+        "MixtureTanh",
+        tnn.MixtureTanh,
+        (3, 5),
+        unitwise(lambda z: z.clamp(-1, 1)),
+        lambda p, m, x: expected_clamped(m, x.variance),
+        bilinear=False,
+    ),
+    Case(
+        "MixtureSigmoid",
+        tnn.MixtureSigmoid,
+        (3, 5),
+        unitwise(lambda z: (z.clamp(-1, 1) + 1) / 2),
+        lambda p, m, x: (expected_clamped(m, x.variance) + 1) / 2,
+        bilinear=False,
+    ),
+    Case(
+        "Exp",
+        tnn.Exp,
+        (3, 4),
+        unitwise(torch.exp),
+        lambda p, m, x: torch.exp(m + x.variance / 2),
+        bilinear=False,
+        input_var=0.2,
+    ),
+    Case("EvenExp", tnn.EvenExp, (3, 4), unitwise(even_exp), expected_even_exp, bilinear=False, input_var=0.2),
+]
+
+PROBABILITIES = [
+    Case("Remax", tnn.Remax, (3, 4), exact=False, bilinear=False, needs_variance=True),
+    Case("ClosedFormSoftmax", tnn.ClosedFormSoftmax, (3, 4), exact=False, bilinear=False, needs_variance=True),
+]
+
+POOLING = [
+    Case("AvgPool2d", lambda: tnn.AvgPool2d(2), (2, 2, 4, 4), unitwise(lambda x: F.avg_pool2d(x, 2))),
+    Case(
+        "AvgPool2d-overlap",
+        lambda: tnn.AvgPool2d((3, 2), (2, 1), (1, 0)),
+        (2, 2, 5, 4),
+        unitwise(lambda x: F.avg_pool2d(x, (3, 2), (2, 1), (1, 0))),
+    ),
+    Case(
+        "AvgPool2d-exclude-pad",
+        lambda: tnn.AvgPool2d(3, 2, 1, count_include_pad=False),
+        (2, 1, 5, 4),
+        unitwise(lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False)),
+    ),
+    Case(
+        "AvgPool2d-ceil",
+        lambda: tnn.AvgPool2d(3, 2, 1, ceil_mode=True),
+        (2, 2, 6, 4),
+        unitwise(lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True)),
+    ),
+    Case(
+        "AvgPool2d-ceil-exclude-pad",
+        lambda: tnn.AvgPool2d(3, 2, 1, True, False),
+        (2, 1, 6, 5),
+        unitwise(lambda x: F.avg_pool2d(x, 3, 2, 1, True, False)),
+    ),
+    Case(
+        "MaxPool2d",
+        lambda: tnn.MaxPool2d(2),
+        (2, 2, 4, 4),
+        unitwise(lambda x: F.max_pool2d(x, 2)),
+        exact=False,
+        bilinear=False,
+    ),
+    Case(
+        "MaxPool2d-geometry",
+        lambda: tnn.MaxPool2d((2, 3), (2, 1), (1, 1), (2, 1), True),
+        (2, 2, 5, 6),
+        unitwise(lambda x: F.max_pool2d(x, (2, 3), (2, 1), (1, 1), (2, 1), True)),
+        exact=False,
+        bilinear=False,
+    ),
+    Case(
+        "MaxPool2d-stochastic-eval",
+        lambda: tnn.MaxPool2d(2, stochastic=True),
+        (2, 2, 4, 4),
+        exact=False,
+        bilinear=False,
+        training=False,
+    ),
+]
+
+NORMS = [
+    Case("LayerNorm", lambda: tnn.LayerNorm(5), (3, 5), layer_norm((-1,))),
+    Case("LayerNorm-plain", lambda: tnn.LayerNorm(5, elementwise_affine=False), (3, 5), layer_norm((-1,))),
+    Case("LayerNorm-nobias", lambda: tnn.LayerNorm(5, bias=False), (3, 5), layer_norm((-1,))),
+    Case("LayerNorm-images", lambda: tnn.LayerNorm((2, 3, 2)), (2, 2, 3, 2), layer_norm((-3, -2, -1))),
+    Case(
+        "LayerNorm-channel-affine",
+        lambda: tnn.LayerNorm([2, 3, 2], 1e-2, channel_affine=True, correction=1),
+        (2, 2, 3, 2),
+        layer_norm((-3, -2, -1), 1e-2, 1),
+    ),
+    Case("LayerNorm-sequence", lambda: tnn.LayerNorm(4, correction=1), (2, 3, 4), layer_norm((-1,), 1e-5, 1)),
+    Case("BatchNorm1d", lambda: tnn.BatchNorm1d(3), (5, 3), batch_norm(2), batch_coupled=True),
+    Case("BatchNorm1d-sequence", lambda: tnn.BatchNorm1d(2), (3, 2, 4), batch_norm(3), batch_coupled=True),
+    Case(
+        "BatchNorm1d-eval", lambda: tnn.BatchNorm1d(3), (4, 3), running_norm(2),
+        training=False,
+    ),
+    Case("BatchNorm2d", lambda: tnn.BatchNorm2d(2), (3, 2, 2, 3), batch_norm(4), batch_coupled=True),
+    Case(
+        "BatchNorm2d-plain-corrected",
+        lambda: tnn.BatchNorm2d(2, affine=False, correction=1),
+        (3, 2, 2, 3),
+        batch_norm(4, correction=1),
+        batch_coupled=True,
+    ),
+    Case(
+        "BatchNorm2d-untracked-eval",
+        lambda: tnn.BatchNorm2d(2, track_running_stats=False),
+        (3, 2, 2, 3),
+        batch_norm(4),
+        batch_coupled=True,
+        training=False,
+    ),
+    Case(
+        "BatchNorm2d-eval",
+        lambda: tnn.BatchNorm2d(2),
+        (3, 2, 2, 3),
+        running_norm(4),
+        training=False,
+    ),
+]
+
+SHAPES = [
+    Case("Flatten", tnn.Flatten, (2, 2, 3, 2), unitwise(lambda x: x.flatten(1))),
+    Case("Unflatten", lambda: tnn.Unflatten(1, (2, 3)), (2, 6), unitwise(lambda x: x.unflatten(1, (2, 3)))),
+    Case("ZeroPad2d", lambda: tnn.ZeroPad2d((0, 1, 2, 0)), (2, 1, 3, 2), unitwise(lambda x: F.pad(x, (0, 1, 2, 0)))),
+    Case(
+        "ZeroPad2d-crop",
+        lambda: tnn.ZeroPad2d((0, -1, 1, -2)),
+        (2, 2, 3, 3),
+        unitwise(lambda x: F.pad(x, (0, -1, 1, -2))),
+    ),
+    Case("Identity", tnn.Identity, (2, 3), unitwise(lambda x: x)),
+]
+
+CASES = {
+    case.id: case
+    for case in (*AFFINE, *LINEARISED, *EXACT_ACTIVATIONS, *PROBABILITIES, *POOLING, *NORMS, *SHAPES)
+}
