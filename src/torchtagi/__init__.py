@@ -4,6 +4,7 @@ __version__ = "0.1.0"
 
 from torchtagi import nn
 from torchtagi.checkpoint import CheckpointError, load, restore, save
+from torchtagi.condition import condition
 from torchtagi.gaussian import Gaussian, cat
 from torchtagi.likelihood import (
     Binary,
@@ -13,6 +14,7 @@ from torchtagi.likelihood import (
     Regression,
 )
 from torchtagi.parameter import GaussianParameter
+from torchtagi.prior import match_prior, use_relu_prior
 from torchtagi.update import Update
 
 __all__ = [
@@ -27,8 +29,11 @@ __all__ = [
     "Update",
     "__version__",
     "cat",
+    "condition",
     "load",
+    "match_prior",
     "nn",
     "restore",
     "save",
+    "use_relu_prior",
 ]

@@ -105,7 +105,7 @@ class Update(torch.optim.Optimizer):
         self.ledger.entries.clear()
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Apply the messages. A closure is evaluated first, with messages on; its value is returned."""
         evidence = None
         if closure is not None:

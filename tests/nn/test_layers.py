@@ -278,7 +278,7 @@ def test_two_linear_layers_equal_dense_conditioning() -> None:
 
 def learn(net: nn.Module, x: Tensor, target: Tensor) -> None:
     posterior = tagi.Update(net, "paper")
-    tagi.Regression(NOISE_STD).double()(net(x), target, torch.tensor(NOISE_STD).double()).backward()
+    tagi.Regression(NOISE_STD).double()(net(x), target, torch.tensor(NOISE_STD, dtype=torch.float64)).backward()
     posterior.step()
 
 

@@ -74,8 +74,10 @@ class HierarchicalClassification(Likelihood):
 
     code: Tensor
 
-    def __init__(self, classes: int, noise_std: float | Sequence[float] | Tensor = 1.0) -> None:
-        super().__init__(noise_std)
+    def __init__(
+        self, classes: int, noise_std: float | Sequence[float] | Tensor = 1.0, learn_noise: bool = False
+    ) -> None:
+        super().__init__(noise_std, learn_noise)
         self.classes = classes
         self.register_buffer("code", class_tree(classes), persistent=False)
 
@@ -88,12 +90,13 @@ class HierarchicalClassification(Likelihood):
         require_output("z", z, self.outputs)
         require_labels("labels", labels, len(z), self.classes)
         target = self.code.to(z.dtype)[labels]
-        return observe(z, target, self.noise_var, target != 0)
+        observed = target != 0
+        return observe(z, target, self.training_noise_var(z, target, observed), observed)
 
     def predict(self, z: Gaussian) -> ClassPrediction:
         require_output("z", z, self.outputs)
         with torch.no_grad():
-            var, noise = z.variance, self.noise_var
+            var, noise = z.variance, self.predictive_noise_var
             margin = z.mean / (var + noise).sqrt()
             log_joint = self.along_paths(torch.special.log_ndtr(margin), torch.special.log_ndtr(-margin))
             probs = log_joint.softmax(1)
@@ -110,7 +113,7 @@ class HierarchicalClassification(Likelihood):
     def log_prob(self, z: Gaussian, labels: Tensor) -> Tensor:
         require_output("z", z, self.outputs)
         require_labels("labels", labels, len(z), self.classes)
-        margin = z.mean / (z.variance + self.noise_var).sqrt()
+        margin = z.mean / (z.variance + self.predictive_noise_var).sqrt()
         log_joint = self.along_paths(torch.special.log_ndtr(margin), torch.special.log_ndtr(-margin))
         return log_joint.log_softmax(1).gather(1, labels[:, None])[:, 0]
 

@@ -19,17 +19,18 @@ class Regression(Likelihood):
     `noise_std` is one number or one for each output; a call may give its own, one for each observation.
     """
 
-    def __init__(self, noise_std: float | Sequence[float] | Tensor = 1.0) -> None:
-        super().__init__(noise_std)
+    def __init__(self, noise_std: float | Sequence[float] | Tensor = 1.0, learn_noise: bool = False) -> None:
+        super().__init__(noise_std, learn_noise)
 
     def forward(self, z: Gaussian, y: Tensor, noise_std: Tensor | None = None) -> Tensor:
         target, observed = self.check(z, y)
-        return observe(z, target, self.variance_of(noise_std, z), observed)
+        noise_var = self.training_noise_var(z, target, observed) if noise_std is None else given(noise_std, z)
+        return observe(z, target, noise_var, observed)
 
     def predict(self, z: Gaussian, noise_std: Tensor | None = None) -> Gaussian:
         """N(m, v + R): `z.var` is the epistemic part of its variance, the noise the aleatoric part."""
         require_output("z", z)
-        noise_var = self.variance_of(noise_std, z)
+        noise_var = self.predictive_noise_var if noise_std is None else given(noise_std, z)
         return Gaussian.trusted(z.mean, z.variance + noise_var)
 
     def log_prob(self, z: Gaussian, y: Tensor, noise_std: Tensor | None = None) -> Tensor:
@@ -39,12 +40,6 @@ class Regression(Likelihood):
         if observed is not None:
             log_prob = torch.where(observed, log_prob, 0.0)
         return log_prob.flatten(1).sum(1)
-
-    def variance_of(self, noise_std: Tensor | None, z: Gaussian) -> Tensor:
-        if noise_std is None:
-            return self.noise_var
-        require_positive("noise_std", noise_std)
-        return torch.as_tensor(noise_std, dtype=z.dtype, device=z.device).square()
 
     def check(self, z: Gaussian, y: Tensor) -> tuple[Tensor, Tensor | None]:
         """The target, and which of its entries are there (None: all)."""
@@ -59,24 +54,31 @@ class Regression(Likelihood):
         return y, ~torch.isnan(y)
 
 
+def given(noise_std: Tensor, z: Gaussian) -> Tensor:
+    """The noise variance of a call that brings its own."""
+    require_positive("noise_std", noise_std)
+    return torch.as_tensor(noise_std, dtype=z.dtype, device=z.device).square()
+
+
 class Binary(Likelihood):
     """A label −1 or +1, taken as a noisy observation of the output; P(+1) = Φ(m/√(v + R))."""
 
-    def __init__(self, noise_std: float | Sequence[float] | Tensor = 1.0) -> None:
-        super().__init__(noise_std)
+    def __init__(self, noise_std: float | Sequence[float] | Tensor = 1.0, learn_noise: bool = False) -> None:
+        super().__init__(noise_std, learn_noise)
 
     def forward(self, z: Gaussian, y: Tensor) -> Tensor:
-        return observe(z, self.check(z, y), self.noise_var, None)
+        target = self.check(z, y)
+        return observe(z, target, self.training_noise_var(z, target, None), None)
 
     def predict(self, z: Gaussian) -> Tensor:
         """The probability of +1, one for each output."""
         require_output("z", z)
-        probability: Tensor = torch.special.ndtr(z.mean / (z.variance + self.noise_var).sqrt())
+        probability: Tensor = torch.special.ndtr(z.mean / (z.variance + self.predictive_noise_var).sqrt())
         return probability
 
     def log_prob(self, z: Gaussian, y: Tensor) -> Tensor:
         target = self.check(z, y)
-        margin = target * z.mean / (z.variance + self.noise_var).sqrt()
+        margin = target * z.mean / (z.variance + self.predictive_noise_var).sqrt()
         log_prob: Tensor = torch.special.log_ndtr(margin)
         return log_prob.flatten(1).sum(1)
 
