@@ -76,21 +76,22 @@ class AffineMoments(torch.autograd.Function):
         bias: Tensor | None,
         bias_var: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
+        squared = mean * mean
         ctx.product = product
-        ctx.save_for_backward(mean, weight)
+        ctx.save_for_backward(mean, squared, weight)
         out_mean = product.forward(mean, weight, bias)
-        out_var = product.forward(mean * mean, weight_var, bias_var)
+        out_var = product.forward(squared, weight_var, bias_var)
         if var is not None:
             out_var += product.forward(var, torch.addcmul(weight_var, weight, weight), None)
         return out_mean, out_var
 
     @staticmethod
     def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
-        mean, weight = ctx.saved_tensors
+        mean, squared, weight = ctx.saved_tensors
         _, mean_asks, var_asks, weight_asks, weight_var_asks, bias_asks, bias_var_asks = ctx.needs_input_grad
         dx, dw, db = ctx.product.backward(dmean, mean, weight, (mean_asks, weight_asks, bias_asks))
         dx_var, dw_var, db_var = ctx.product.backward(
-            dvar, mean * mean, weight * weight if var_asks else weight, (var_asks, weight_var_asks, bias_var_asks)
+            dvar, squared, weight * weight if var_asks else weight, (var_asks, weight_var_asks, bias_var_asks)
         )
         return None, dx, dx_var, dw, dw_var, db, db_var
 
