@@ -1,0 +1,124 @@
+"""Gaussian parameters and their priors."""
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+
+import torchtagi as tagi
+from torchtagi.parameter import PRIORS, prior_std
+
+
+@pytest.mark.parametrize(
+    ("prior", "expected"), [("he", math.sqrt(1 / 50)), ("kaiming", math.sqrt(2 / 50)), ("xavier", math.sqrt(2 / 80))]
+)
+def test_prior_std_is_the_formula_of_its_name(prior: str, expected: float) -> None:
+    assert prior_std(prior, fan_in=50, fan_out=30) == pytest.approx(expected, rel=1e-15)
+
+
+def test_every_prior_is_known_and_no_other() -> None:
+    assert all(prior_std(prior, 3, 4) > 0 for prior in PRIORS)
+    with pytest.raises(ValueError, match=r"prior.*he, kaiming, xavier.*'glorot'"):
+        prior_std("glorot", 3, 4)
+
+
+def test_gains_multiply_standard_deviations() -> None:
+    torch.manual_seed(0)
+    size, std = 200_000, 0.3
+    parameter = tagi.GaussianParameter((size,), std, mean_gain=2.0, var_gain=0.5, dtype=torch.float64)
+    assert torch.equal(parameter.var.detach(), torch.full((size,), (0.5 * std) ** 2, dtype=torch.float64))
+    drawn = parameter.mean.detach() / (2.0 * std)
+    assert abs(drawn.mean().item()) < 6 / math.sqrt(size)
+    assert abs(drawn.var().item() - 1) < 6 * math.sqrt(2 / size)
+
+
+def test_a_mean_gain_of_zero_starts_at_zero() -> None:
+    parameter = tagi.GaussianParameter((3,), 0.5, mean_gain=0.0)
+    assert parameter.mean.tolist() == [0.0, 0.0, 0.0]
+    assert parameter.var.tolist() == [0.25, 0.25, 0.25]
+
+
+def test_mean_and_variance_are_ordinary_torch_parameters() -> None:
+    parameter = tagi.GaussianParameter((2, 3), dtype=torch.float64)
+    assert [name for name, _ in parameter.named_parameters()] == ["mean", "var"]
+    assert parameter.mean.dtype == parameter.var.dtype == torch.float64
+    assert parameter.mean.shape == parameter.var.shape == (2, 3)
+    assert parameter.mean.requires_grad
+    assert parameter.var.requires_grad
+    assert parameter.float().var.dtype == torch.float32
+    assert tagi.GaussianParameter((2,), device="meta").mean.is_meta
+    assert "(2, 3)" in repr(parameter)
+
+
+def test_state_dict_and_copies_are_bit_equal() -> None:
+    parameter, other = tagi.GaussianParameter((4,)), tagi.GaussianParameter((4,))
+    other.load_state_dict(parameter.state_dict())
+    twin = copy.deepcopy(parameter)
+    for match in (other, twin):
+        assert torch.equal(match.mean, parameter.mean)
+        assert torch.equal(match.var, parameter.var)
+    twin.set_(0.0, 9.0)
+    assert not torch.equal(twin.var, parameter.var)
+
+
+def test_reset_returns_to_a_prior() -> None:
+    parameter = tagi.GaussianParameter((1000,)).set_(5.0, 7.0)
+    parameter.reset(0.1, mean_gain=3.0, var_gain=2.0)
+    assert parameter.mean.std().item() == pytest.approx(0.3, rel=0.15)
+    torch.testing.assert_close(parameter.var.detach(), torch.full((1000,), 0.04))
+
+
+def test_set_takes_numbers_and_tensors_and_returns_the_parameter() -> None:
+    parameter = tagi.GaussianParameter((2, 2))
+    assert parameter.set_(1.5, torch.tensor([[1.0, 2.0], [3.0, 4.0]])) is parameter
+    assert parameter.mean.tolist() == [[1.5, 1.5], [1.5, 1.5]]
+    assert parameter.var.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert parameter.mean.requires_grad
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_a_variance_must_be_positive_and_finite(bad: float) -> None:
+    parameter = tagi.GaussianParameter((3,)).set_(1.0, 2.0)
+    for var in (bad, torch.tensor([1.0, bad, 2.0])):
+        with pytest.raises(ValueError, match=rf"var.*{bad}"):
+            parameter.set_(0.0, var)
+        assert parameter.mean.tolist() == [1.0, 1.0, 1.0]
+        assert parameter.var.tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_mean_must_be_finite(bad: float) -> None:
+    parameter = tagi.GaussianParameter((3,)).set_(1.0, 2.0)
+    with pytest.raises(ValueError, match=rf"mean.*{bad}"):
+        parameter.set_(torch.tensor([0.0, bad, 0.0]), 1.0)
+    assert parameter.mean.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_set_with_one_shape_that_does_not_fit_changes_neither() -> None:
+    parameter = tagi.GaussianParameter((3,)).set_(1.0, 2.0)
+    with pytest.raises((ValueError, RuntimeError)):
+        parameter.set_(torch.zeros(3), torch.ones(5))
+    assert parameter.mean.tolist() == [1.0, 1.0, 1.0]
+    assert parameter.var.tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"var_gain": bad} for bad in (0.0, -1.0, math.nan, math.inf)),
+        *({"mean_gain": bad} for bad in (-1.0, math.nan, math.inf)),
+        *({"std": bad} for bad in (0.0, -1.0, math.nan, math.inf)),
+    ],
+    ids=str,
+)
+def test_a_prior_that_is_none_is_refused(options: dict[str, Any]) -> None:
+    ((name, bad),) = options.items()
+    with pytest.raises(ValueError, match=rf"{name}.*{bad}"):
+        tagi.GaussianParameter((3,), **options)
+    parameter = tagi.GaussianParameter((3,)).set_(1.0, 2.0)
+    with pytest.raises(ValueError, match=rf"{name}.*{bad}"):
+        parameter.reset(**{"std": 1.0, **options})
+    assert parameter.var.tolist() == [2.0, 2.0, 2.0]
+    assert parameter.mean.tolist() == [1.0, 1.0, 1.0]
