@@ -155,41 +155,70 @@ class Linear(Affine):
 
 
 class ConvolutionLayer(Affine):
-    """The arguments that Conv2d and ConvTranspose2d share, named and checked as in torch."""
+    """What Conv2d and ConvTranspose2d share; arguments are named and checked as in torch."""
 
-    def set_geometry(self, in_channels: int, out_channels: int, groups: int, **pairs: int | Pair) -> None:
+    transposed: ClassVar[bool]
+    kernel_size: Pair
+    stride: Pair
+    padding: Pair
+    output_padding: Pair
+    dilation: Pair
+
+    def build(
+        self,
+        in_channels: int,
+        out_channels: int,
+        groups: int,
+        bias: bool,
+        prior: tuple[str, float, float],
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+        **pairs: int | Pair,
+    ) -> None:
         require_sizes(in_channels=in_channels, out_channels=out_channels, groups=groups)
         if in_channels % groups or out_channels % groups:
-            raise ValueError(f"groups={groups} must divide in_channels={in_channels} and {out_channels=}")
+            raise ValueError(f"groups={groups} must divide {in_channels=} and {out_channels=}")
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         for name, value in pairs.items():
             setattr(self, name, as_pair(name, value))
+        self.product = Convolution(
+            self.stride, self.padding, self.dilation, self.transposed, self.output_padding, groups
+        )
+        window = self.kernel_size[0] * self.kernel_size[1]
+        first, second = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
+        self.add_weight_and_bias(
+            (first, second // groups, *self.kernel_size),
+            out_channels if bias else 0,
+            fan_in=in_channels // groups * window,
+            fan_out=out_channels // groups * window,
+            prior=prior,
+            device=device,
+            dtype=dtype,
+        )
 
     def check_shape(self, shape: torch.Size) -> None:
         if len(shape) != 4 or shape[1] != self.in_channels:
             raise ValueError(
                 f"{type(self).__name__}: input must have shape (N, {self.in_channels}, H, W), got {tuple(shape)}"
             )
-        out = self.output_size((shape[2], shape[3]))
+        out = [self.output_size(axis, shape[2 + axis]) for axis in (0, 1)]
         if min(out) < 1:
             raise ValueError(
                 f"{type(self).__name__}: an input of {shape[2]}x{shape[3]} leaves an output of "
                 f"{out[0]}x{out[1]} with kernel_size={self.kernel_size} and padding={self.padding}"
             )
 
-    kernel_size: Pair
-    stride: Pair
-    padding: Pair
-    dilation: Pair
-    output_padding: Pair
-
-    def output_size(self, size: Pair) -> Pair:
-        raise AssertionError("each convolution knows its geometry")
+    def output_size(self, axis: int, size: int) -> int:
+        reach = self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
+        if self.transposed:
+            return (size - 1) * self.stride[axis] - 2 * self.padding[axis] + reach + self.output_padding[axis]
+        return (size + 2 * self.padding[axis] - reach) // self.stride[axis] + 1
 
 
 class Conv2d(ConvolutionLayer):
     """`torch.nn.Conv2d` with Gaussian weights. For padding on some sides only, put a `ZeroPad2d` before it."""
 
+    transposed: ClassVar = False
     arguments: ClassVar = (
         *("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "bias"),
         *PRIOR_ARGUMENTS,
@@ -215,38 +244,20 @@ class Conv2d(ConvolutionLayer):
         super().__init__()
         if isinstance(padding, str):
             padding = padding_from_name(padding, kernel_size, stride, dilation)
-        self.set_geometry(
-            in_channels,
-            out_channels,
-            groups,
+        self.build(
+            *(in_channels, out_channels, groups, bias, (prior, mean_gain, var_gain), device, dtype),
             kernel_size=kernel_size,
             stride=stride,
             padding=padding,
+            output_padding=0,
             dilation=dilation,
         )
-        self.product = Convolution(self.stride, self.padding, self.dilation, False, (0, 0), groups)
-        window = self.kernel_size[0] * self.kernel_size[1]
-        self.add_weight_and_bias(
-            (out_channels, in_channels // groups, *self.kernel_size),
-            out_channels if bias else 0,
-            fan_in=in_channels // groups * window,
-            fan_out=out_channels // groups * window,
-            prior=(prior, mean_gain, var_gain),
-            device=device,
-            dtype=dtype,
-        )
-
-    def output_size(self, size: Pair) -> Pair:
-        height, width = (
-            (n + 2 * p - d * (k - 1) - 1) // s + 1
-            for n, k, s, p, d in zip(size, self.kernel_size, self.stride, self.padding, self.dilation, strict=True)
-        )
-        return height, width
 
 
 class ConvTranspose2d(ConvolutionLayer):
     """`torch.nn.ConvTranspose2d` with Gaussian weights."""
 
+    transposed: ClassVar = True
     arguments: ClassVar = (
         *("in_channels", "out_channels", "kernel_size", "stride", "padding", "output_padding", "groups"),
         *("bias", "dilation"),
@@ -272,42 +283,14 @@ class ConvTranspose2d(ConvolutionLayer):
         var_gain: float = 1.0,
     ) -> None:
         super().__init__()
-        self.set_geometry(
-            in_channels,
-            out_channels,
-            groups,
+        self.build(
+            *(in_channels, out_channels, groups, bias, (prior, mean_gain, var_gain), device, dtype),
             kernel_size=kernel_size,
             stride=stride,
             padding=padding,
             output_padding=output_padding,
             dilation=dilation,
         )
-        self.product = Convolution(self.stride, self.padding, self.dilation, True, self.output_padding, groups)
-        window = self.kernel_size[0] * self.kernel_size[1]
-        self.add_weight_and_bias(
-            (in_channels, out_channels // groups, *self.kernel_size),
-            out_channels if bias else 0,
-            fan_in=in_channels // groups * window,
-            fan_out=out_channels // groups * window,
-            prior=(prior, mean_gain, var_gain),
-            device=device,
-            dtype=dtype,
-        )
-
-    def output_size(self, size: Pair) -> Pair:
-        height, width = (
-            (n - 1) * s - 2 * p + d * (k - 1) + extra + 1
-            for n, k, s, p, d, extra in zip(
-                size,
-                self.kernel_size,
-                self.stride,
-                self.padding,
-                self.dilation,
-                self.output_padding,
-                strict=True,
-            )
-        )
-        return height, width
 
 
 def padding_from_name(name: str, kernel_size: int | Pair, stride: int | Pair, dilation: int | Pair) -> Pair:
