@@ -175,7 +175,9 @@ AFFINE = [
         (2, 4, 3, 2),
         convolution(padding=1, groups=2),
     ),
-    Case("Conv2d-same", lambda: tnn.Conv2d(1, 2, (3, 1), padding="same"), (2, 1, 4, 3), convolution(padding="same")),
+    Case(
+        "Conv2d-same", lambda: tnn.Conv2d(1, 2, (3, 1), padding="same"), (2, 1, 4, 3), convolution(padding="same")
+    ),
     Case("ConvTranspose2d", lambda: tnn.ConvTranspose2d(2, 3, 3), (2, 2, 2, 3), transposed()),
     Case(
         "ConvTranspose2d-geometry",
@@ -324,7 +326,10 @@ NORMS = [
     Case("BatchNorm1d", lambda: tnn.BatchNorm1d(3), (5, 3), batch_norm(2), batch_coupled=True),
     Case("BatchNorm1d-sequence", lambda: tnn.BatchNorm1d(2), (3, 2, 4), batch_norm(3), batch_coupled=True),
     Case(
-        "BatchNorm1d-eval", lambda: tnn.BatchNorm1d(3), (4, 3), running_norm(2),
+        "BatchNorm1d-eval",
+        lambda: tnn.BatchNorm1d(3),
+        (4, 3),
+        running_norm(2),
         training=False,
     ),
     Case("BatchNorm2d", lambda: tnn.BatchNorm2d(2), (3, 2, 2, 3), batch_norm(4), batch_coupled=True),
@@ -355,7 +360,9 @@ NORMS = [
 SHAPES = [
     Case("Flatten", tnn.Flatten, (2, 2, 3, 2), unitwise(lambda x: x.flatten(1))),
     Case("Unflatten", lambda: tnn.Unflatten(1, (2, 3)), (2, 6), unitwise(lambda x: x.unflatten(1, (2, 3)))),
-    Case("ZeroPad2d", lambda: tnn.ZeroPad2d((0, 1, 2, 0)), (2, 1, 3, 2), unitwise(lambda x: F.pad(x, (0, 1, 2, 0)))),
+    Case(
+        "ZeroPad2d", lambda: tnn.ZeroPad2d((0, 1, 2, 0)), (2, 1, 3, 2), unitwise(lambda x: F.pad(x, (0, 1, 2, 0)))
+    ),
     Case(
         "ZeroPad2d-crop",
         lambda: tnn.ZeroPad2d((0, -1, 1, -2)),
@@ -366,6 +373,5 @@ SHAPES = [
 ]
 
 CASES = {
-    case.id: case
-    for case in (*AFFINE, *LINEARISED, *EXACT_ACTIVATIONS, *PROBABILITIES, *POOLING, *NORMS, *SHAPES)
+    case.id: case for case in (*AFFINE, *LINEARISED, *EXACT_ACTIVATIONS, *PROBABILITIES, *POOLING, *NORMS, *SHAPES)
 }

@@ -372,7 +372,10 @@ def with_entry(value: float) -> Callable[[Tensor], Tensor]:
 
 
 DAMAGES: dict[str, tuple[Callable[[dict[str, Tensor], dict[str, Any]], Any], str]] = {
-    "shape": (set_tensor("net.3.weight.mean", lambda t: t.t().contiguous()), r"net\.3\.weight\.mean.*\(4, 2\).*\(2, 4\)"),
+    "shape": (
+        set_tensor("net.3.weight.mean", lambda t: t.t().contiguous()),
+        r"net\.3\.weight\.mean.*\(4, 2\).*\(2, 4\)",
+    ),
     "fewer outputs": (set_tensor("net.3.bias.var", lambda t: t[:1]), r"net\.3\.bias\.var"),
     "key missing": (lambda tensors, header: tensors.pop("net.0.bias.mean"), r"net\.0\.bias\.mean.*missing"),
     "key too many": (set_tensor("net.9.weight.mean", lambda t: t), r"net\.9\.weight\.mean"),
@@ -381,11 +384,17 @@ DAMAGES: dict[str, tuple[Callable[[dict[str, Tensor], dict[str, Any]], Any], str
     "variance nan": (set_tensor("net.0.weight.var", with_entry(float("nan"))), r"net\.0\.weight\.var"),
     "mean nan": (set_tensor("net.0.weight.mean", with_entry(float("nan"))), r"net\.0\.weight\.mean.*finite"),
     "mean infinite": (set_tensor("net.3.bias.mean", with_entry(float("inf"))), r"net\.3\.bias\.mean.*finite"),
-    "running mean nan": (set_tensor("net.1.running_mean", with_entry(float("nan"))), r"net\.1\.running_mean.*finite"),
+    "running mean nan": (
+        set_tensor("net.1.running_mean", with_entry(float("nan"))),
+        r"net\.1\.running_mean.*finite",
+    ),
     "running variance negative": (set_tensor("net.1.running_var", with_entry(-1.0)), r"net\.1\.running_var"),
     "noise negative": (set_tensor("likelihood.noise_var", lambda t: -t), r"likelihood\.noise_var"),
     "noise zero": (set_tensor("likelihood.noise_var", lambda t: 0 * t), r"likelihood\.noise_var"),
-    "noise missing": (lambda tensors, header: tensors.pop("likelihood.noise_var"), r"likelihood\.noise_var.*missing"),
+    "noise missing": (
+        lambda tensors, header: tensors.pop("likelihood.noise_var"),
+        r"likelihood\.noise_var.*missing",
+    ),
     "format newer": (lambda tensors, header: header.update(format=2), r"format 2.*reads 1"),
     "format missing": (lambda tensors, header: header.pop("format"), "checkpoint"),
     "format a word": (lambda tensors, header: header.update(format="one"), "one"),
@@ -436,7 +445,10 @@ ARCHITECTURES: dict[str, Any] = {
     "arguments a list": {"type": "Linear", "arguments": [3, 4]},
     "unknown argument": {"type": "Linear", "arguments": {"in_features": 3, "out_features": 4, "hook": "os.system"}},
     "bad argument": {"type": "Linear", "arguments": {"in_features": -3, "out_features": 4}},
-    "argument of a wrong type": {"type": "Conv2d", "arguments": {"in_channels": 1, "out_channels": 1, "kernel_size": {}}},
+    "argument of a wrong type": {
+        "type": "Conv2d",
+        "arguments": {"in_channels": 1, "out_channels": 1, "kernel_size": {}},
+    },
     "device": {"type": "Linear", "arguments": {**LINEAR["arguments"], "device": "nowhere"}},
     "too large to exist": {"type": "Linear", "arguments": {"in_features": 10**9, "out_features": 10**9}},
     "a module of layers": {"type": "ResidualBlock", "arguments": {"channels_in": 1, "channels": 1, "layers": "os"}},

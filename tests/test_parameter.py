@@ -12,7 +12,8 @@ from torchtagi.parameter import PRIORS, prior_std
 
 
 @pytest.mark.parametrize(
-    ("prior", "expected"), [("he", math.sqrt(1 / 50)), ("kaiming", math.sqrt(2 / 50)), ("xavier", math.sqrt(2 / 80))]
+    ("prior", "expected"),
+    [("he", math.sqrt(1 / 50)), ("kaiming", math.sqrt(2 / 50)), ("xavier", math.sqrt(2 / 80))],
 )
 def test_prior_std_is_the_formula_of_its_name(prior: str, expected: float) -> None:
     assert prior_std(prior, fan_in=50, fan_out=30) == pytest.approx(expected, rel=1e-15)

@@ -69,7 +69,9 @@ def snapshot(net: nn.Module) -> State:
 def assert_states_close(one: State, other: State, tolerance: float = 1e-12) -> None:
     assert one.keys() == other.keys()
     for key, value in one.items():
-        torch.testing.assert_close(value, other[key], rtol=tolerance, atol=tolerance, msg=lambda m, key=key: f"{key}: {m}")
+        torch.testing.assert_close(
+            value, other[key], rtol=tolerance, atol=tolerance, msg=lambda m, key=key: f"{key}: {m}"
+        )
 
 
 def assert_moved(before: State, after: State) -> None:
@@ -88,7 +90,9 @@ def message(net: nn.Module, x: Tensor, y: Tensor, noise_std: float | Tensor = 1.
     return {name: p.grad for name, p in twin.named_parameters() if p.grad is not None}
 
 
-def condition(net: nn.Module, rule: str, x: Tensor, y: Tensor, noise_std: float | Tensor = 1.0, **options: Any) -> Any:
+def condition(
+    net: nn.Module, rule: str, x: Tensor, y: Tensor, noise_std: float | Tensor = 1.0, **options: Any
+) -> Any:
     """One step on one batch; the update that made it."""
     posterior = tagi.Update(net, rule, **options)
     tagi.Regression(noise_std).double()(net(x), y).backward()
@@ -214,7 +218,9 @@ def test_each_step_of_the_paper_rule_is_dense_conditioning_with_the_diagonal_kep
         design = torch.cat([x, torch.ones(1, 1)], 1)
         mean, covariance = dense_posterior(mean, var, design, y[0], 0.25)
         var = torch.diag(covariance).clone()
-        torch.testing.assert_close(torch.cat([net.weight.mean[0], net.bias.mean]).detach(), mean, rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(
+            torch.cat([net.weight.mean[0], net.bias.mean]).detach(), mean, rtol=1e-6, atol=1e-7
+        )
         torch.testing.assert_close(torch.cat([net.weight.var[0], net.bias.var]).detach(), var, rtol=1e-6, atol=1e-7)
 
 
@@ -265,9 +271,13 @@ def test_coherent_is_exact_for_copies_of_one_observation(copies: int, noise_std:
     exact_mean, exact_covariance = dense_posterior(mean, var, design, y.expand(copies, 1)[:, 0], noise_var)
     posterior = condition(net, "coherent", x.expand(copies, -1), y.expand(copies, -1), noise_std)
     assert posterior.reports[0]["alpha"] == pytest.approx((v + noise_var) / (copies * v + noise_var), rel=1e-6)
-    torch.testing.assert_close(torch.cat([net.weight.mean[0], net.bias.mean]).detach(), exact_mean, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(
+        torch.cat([net.weight.mean[0], net.bias.mean]).detach(), exact_mean, rtol=1e-6, atol=1e-8
+    )
     exact_var = torch.diag(exact_covariance)
-    torch.testing.assert_close(torch.cat([net.weight.var[0], net.bias.var]).detach(), exact_var, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(
+        torch.cat([net.weight.var[0], net.bias.var]).detach(), exact_var, rtol=1e-6, atol=1e-8
+    )
 
 
 def test_coherent_line_search_knows_the_whole_covariance_of_the_batch() -> None:
@@ -540,7 +550,10 @@ def test_torch_schedulers_set_the_lr(rule: str) -> None:
     x, y = normal(5, 3), normal(5, 2, seed=1)
     schedulers: list[tuple[Callable[[Any], Any], list[float]]] = [
         (lambda u: torch.optim.lr_scheduler.StepLR(u, step_size=2, gamma=0.5), [1.0, 1.0, 0.5, 0.5, 0.25]),
-        (lambda u: torch.optim.lr_scheduler.LambdaLR(u, lambda epoch: 1 / (1 + epoch)), [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5]),
+        (
+            lambda u: torch.optim.lr_scheduler.LambdaLR(u, lambda epoch: 1 / (1 + epoch)),
+            [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5],
+        ),
     ]
     for build, rates in schedulers:
         net, reference = fully_connected(), fully_connected()
@@ -758,7 +771,9 @@ def test_one_head_may_be_observed_alone(rule: str, head: int, batch: int) -> Non
     assert_states_close(snapshot(net.trunk), snapshot(single[0]), 1e-9)
     assert_states_close(snapshot(net.get_submodule(names[head])), snapshot(single[1]), 1e-9)
     other = names[1 - head]
-    assert all(torch.equal(value, before[f"{other}.{key}"]) for key, value in snapshot(net.get_submodule(other)).items())
+    assert all(
+        torch.equal(value, before[f"{other}.{key}"]) for key, value in snapshot(net.get_submodule(other)).items()
+    )
 
 
 @pytest.mark.parametrize("rule", RULES)

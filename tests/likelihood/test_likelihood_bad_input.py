@@ -55,7 +55,13 @@ CASES: dict[str, Case] = {
     "sign list": (tagi.Binary, 1, [1.0] * N, ValueError, r"y.*\(4, 1\).*list"),
     "pair target infinite": (tagi.HeteroscedasticRegression, 2, target(1, math.inf), ValueError, r"y.*finite.*inf"),
     "pair target missing": (tagi.HeteroscedasticRegression, 2, target(1, math.nan), ValueError, r"y.*finite.*nan"),
-    "pair target too wide": (tagi.HeteroscedasticRegression, 2, torch.ones(N, 2), ValueError, r"y.*\(4, 1\).*\(4, 2\)"),
+    "pair target too wide": (
+        tagi.HeteroscedasticRegression,
+        2,
+        torch.ones(N, 2),
+        ValueError,
+        r"y.*\(4, 1\).*\(4, 2\)",
+    ),
     "pairs odd": (tagi.HeteroscedasticRegression, 3, torch.ones(N, 1), ValueError, r"z.*even.*\(4, 3\)"),
 }
 
@@ -144,7 +150,9 @@ def test_noise_outputs_that_are_not_positive_are_refused(noise: float) -> None:
 BAD_NOISE = [0.0, -0.5, math.nan, math.inf]
 
 
-@pytest.mark.parametrize("kind", [tagi.Regression, tagi.Binary, lambda std: tagi.HierarchicalClassification(4, std)])
+@pytest.mark.parametrize(
+    "kind", [tagi.Regression, tagi.Binary, lambda std: tagi.HierarchicalClassification(4, std)]
+)
 @pytest.mark.parametrize("bad", BAD_NOISE)
 def test_noise_must_be_positive_and_finite(kind: Callable[[Any], Any], bad: float) -> None:
     for noise_std in (bad, [1.0, bad, 2.0], torch.tensor([1.0, bad, 2.0])):

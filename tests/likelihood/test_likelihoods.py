@@ -253,7 +253,9 @@ def test_two_classes_share_a_path_up_to_one_node_where_they_part(classes: int) -
     paths = [path(row) for row in class_tree(classes)]
     for a in range(classes):
         for b in range(a):
-            parted = next(i for i, (left, right) in enumerate(zip(paths[a], paths[b], strict=True)) if left != right)
+            parted = next(
+                i for i, (left, right) in enumerate(zip(paths[a], paths[b], strict=True)) if left != right
+            )
             assert paths[a][parted][0] == paths[b][parted][0]
             assert paths[a][parted][1] == -paths[b][parted][1]
             later = {node for node, _ in paths[a][parted + 1 :]} & {node for node, _ in paths[b][parted + 1 :]}

@@ -381,9 +381,7 @@ def test_prior_scales(prior: str, kind: str, mean_gain: float, var_gain: float) 
     build, fan_in, fan_out = LARGE[kind]
     layer = build(prior=prior, mean_gain=mean_gain, var_gain=var_gain)
     variance = PRIOR_VARIANCE[prior](fan_in, fan_out)
-    torch.testing.assert_close(
-        layer.weight.var.detach(), torch.full_like(layer.weight.var, var_gain**2 * variance)
-    )
+    torch.testing.assert_close(layer.weight.var.detach(), torch.full_like(layer.weight.var, var_gain**2 * variance))
     torch.testing.assert_close(layer.bias.var.detach(), torch.full_like(layer.bias.var, variance))
     means = layer.weight.mean.detach().double()
     spread = mean_gain**2 * variance
@@ -452,7 +450,9 @@ def test_config_rebuilds_the_same_layer(build: object) -> None:
     assert parts.keys() == rebuilt.keys()
     for name, part in parts.items():
         assert torch.equal(rebuilt[name].var, part.var)
-    assert {n: t.shape for n, t in again.state_dict().items()} == {n: t.shape for n, t in layer.state_dict().items()}
+    assert {n: t.shape for n, t in again.state_dict().items()} == {
+        n: t.shape for n, t in layer.state_dict().items()
+    }
 
 
 def test_config_holds_every_constructor_argument() -> None:
