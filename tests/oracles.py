@@ -5,6 +5,7 @@ Every oracle works on plain functions, tensors and arrays, in float64.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -113,7 +114,7 @@ def piecewise_moments(
     edges = [mean - 40 * std, *(c for c in corners if abs(c - mean) < 40 * std), mean + 40 * std]
     points, weights = np.polynomial.legendre.leggauss(60)
     first = second = mass = 0.0
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in itertools.pairwise(edges):
         cuts = np.linspace(low, high, 161)
         half = np.diff(cuts)[:, None] / 2
         z = cuts[:-1, None] + half * (points + 1)

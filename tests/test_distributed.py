@@ -171,7 +171,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, str]
         try:
             torch.multiprocessing.spawn(worker, (str(folder), way), nprocs=2, join=True)
         except Exception as error:
-            ended = str(error)
+            ended = str(error).strip().splitlines()[-1]
         written[way] = (folder, ended)
     return written
 

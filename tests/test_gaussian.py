@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from oracles import assert_moments_of_draws, condition
 from scipy import stats
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 import torchtagi as tagi
+from oracles import assert_moments_of_draws, condition
 from torchtagi import Gaussian
 from torchtagi.gaussian import as_gaussian
 

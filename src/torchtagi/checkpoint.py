@@ -8,9 +8,11 @@ anything: a truncated, foreign or ill-fitting one raises `CheckpointError` and c
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
-import tempfile
+import secrets
+from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,12 @@ BUILDABLE: dict[str, type[nn.Module]] = {
     **{name: getattr(torchtagi.nn, name) for name in torchtagi.nn.__all__ if name not in ABSTRACT},
     **{name: getattr(torchtagi.likelihood, name) for name in torchtagi.likelihood.BUILDABLE},
     "ResidualBlock": ResidualBlock,
+}
+
+
+ARGUMENTS = {
+    name: getattr(kind, "arguments", ()) or tuple(inspect.signature(kind).parameters)
+    for name, kind in BUILDABLE.items()
 }
 
 
@@ -61,19 +69,16 @@ def describe(module: nn.Module) -> dict[str, Any] | None:
     return {"type": name, "arguments": module.config()}
 
 
-def build(description: dict[str, Any]) -> nn.Module:
-    kind = BUILDABLE.get(description["type"])
-    if kind is None:
-        raise CheckpointError(f"unknown layer {description['type']!r} in the checkpoint's architecture")
+def build(description: Any) -> nn.Module:
+    """The module of a description. Anything but a known name with its own arguments raises."""
+    kind = BUILDABLE[description["type"]]
     if kind is nn.Sequential:
-        sequential = nn.Sequential()
-        for key, part in description["parts"]:
-            sequential.add_module(key, build(part))
-        return sequential
-    try:
-        return kind(**description["arguments"])
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"the checkpoint's {description['type']} cannot be built: {error}") from error
+        return nn.Sequential(OrderedDict((key, build(part)) for key, part in description["parts"]))
+    arguments = description["arguments"]
+    unknown = set(arguments) - set(ARGUMENTS[description["type"]])
+    if unknown:
+        raise ValueError(f"{description['type']} has no argument {min(unknown)!r}")
+    return kind(**arguments)
 
 
 def save(
@@ -82,7 +87,8 @@ def save(
     """Write a checkpoint atomically: the file at `path` is the old one or the whole new one, never a part."""
     modules = {"net": net} if likelihood is None else {"net": net, "likelihood": likelihood}
     tensors = {
-        f"{part}.{key}": value.detach().contiguous().cpu()
+        # a copy: safetensors refuses tensors that share memory, as those of a layer used twice do
+        f"{part}.{key}": value.detach().cpu().clone(memory_format=torch.contiguous_format)
         for part, module in modules.items()
         for key, value in module.state_dict().items()
     }
@@ -105,8 +111,19 @@ def load(path: str | Path) -> Saved:
                 f"{path}: the {part} has a module of your own, so it cannot be rebuilt from the file; build it "
                 "yourself and call restore(path, net)"
             )
-        parts[part] = build(description)
-        fill(path, part, parts[part], tensors)
+        try:
+            with torch.device("meta"):  # shapes only: the file's tensors decide whether memory is spent
+                compare(path, part, build(description), tensors)
+            parts[part] = build(description)
+        except CheckpointError:
+            raise
+        except Exception as error:  # whatever a malformed description trips over, it is the file's fault
+            raise CheckpointError(f"{path}: the {part}'s architecture cannot be built ({error!r})") from error
+    for part, module in parts.items():
+        dtypes = {v.dtype for k, v in tensors.items() if k.startswith(f"{part}.") and v.is_floating_point()}
+        if len(dtypes) == 1:
+            module.to(dtypes.pop())
+        fill(part, module, tensors)
     return Saved(parts["net"], parts.get("likelihood"), header["extra"], header["versions"])
 
 
@@ -117,7 +134,7 @@ def restore(path: str | Path, net: nn.Module, likelihood: nn.Module | None = Non
     for part, module in modules.items():
         compare(path, part, module, tensors)
     for part, module in modules.items():
-        fill(path, part, module, tensors)
+        fill(part, module, tensors)
     extra: dict[str, Any] = header["extra"]
     return extra
 
@@ -130,20 +147,25 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         with safetensors.safe_open(str(path), framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: not a readable safetensors file, or a truncated one ({error})") from error
+    except Exception as error:  # the reader has no one error for what is not its format
+        raise CheckpointError(f"{path}: not a safetensors file, or a truncated one ({error})") from error
     try:
         header = json.loads(metadata["torchtagi"])
-        written_in = header["format"]
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        written_in, architecture = header["format"], header["architecture"]
+        whole = isinstance(header["extra"], dict) and isinstance(header["versions"], dict)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: a safetensors file, but not a torchtagi checkpoint") from error
     if written_in != FORMAT:
         raise CheckpointError(f"{path}: checkpoint format {written_in}, this version reads {FORMAT}")
+    if not (whole and isinstance(architecture, dict) and "net" in architecture):
+        raise CheckpointError(f"{path}: a torchtagi checkpoint without its parts")
     for key, tensor in tensors.items():
-        if key.endswith(".var") and not bool((tensor > 0).all()):
-            raise CheckpointError(f"{path}: {key} holds a variance that is not positive")
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise CheckpointError(f"{path}: {key} holds a value that is not finite")
+            raise CheckpointError(f"{path}: {key} holds a value that is not finite; a variance must be positive")
+        if key.endswith((".var", "noise_var")) and not bool((tensor > 0).all()):
+            raise CheckpointError(f"{path}: {key} holds a variance that is not positive")
+        if key.endswith("running_var") and bool((tensor < 0).any()):
+            raise CheckpointError(f"{path}: {key} holds a negative variance")
     return header, tensors
 
 
@@ -162,8 +184,7 @@ def compare(path: str | Path, part: str, module: nn.Module, tensors: dict[str, T
             )
 
 
-def fill(path: str | Path, part: str, module: nn.Module, tensors: dict[str, Tensor]) -> None:
-    compare(path, part, module, tensors)
+def fill(part: str, module: nn.Module, tensors: dict[str, Tensor]) -> None:
     prefix = f"{part}."
     module.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
 
@@ -171,13 +192,14 @@ def fill(path: str | Path, part: str, module: nn.Module, tensors: dict[str, Tens
 def write_atomically(path: Path, content: bytes) -> None:
     """All of `content` under its final name, or nothing: a temporary file beside it, then a rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
     try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise

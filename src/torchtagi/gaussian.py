@@ -89,20 +89,19 @@ class Gaussian:
     # ---- sums: means add, variances add (branches are taken as independent) ------------------------------
 
     def __add__(self, other: Gaussian | Tensor | float) -> Gaussian:
-        if not isinstance(other, Gaussian):
-            return Gaussian.trusted(self.mean + other, self.var)
-        if self.var is None or other.var is None:
-            var = self.var if other.var is None else other.var
-            mean = self.mean + other.mean
-            if var is not None and var.shape != mean.shape:
-                var = var.expand(mean.shape)
-            return Gaussian.trusted(mean, var)
-        return Gaussian.trusted(self.mean + other.mean, self.var + other.var)
+        mean = self.mean + (other.mean if isinstance(other, Gaussian) else other)
+        other_var = other.var if isinstance(other, Gaussian) else None
+        if self.var is not None and other_var is not None:
+            return Gaussian.trusted(mean, self.var + other_var)
+        var = self.var if other_var is None else other_var
+        return Gaussian.trusted(mean, var if var is None or var.shape == mean.shape else var.expand(mean.shape))
 
     __radd__ = __add__
 
-    def __mul__(self, factor: float) -> Gaussian:
+    def __mul__(self, factor: object) -> Gaussian:
         """A known factor scales the standard deviation, hence the variance by its square."""
+        if not isinstance(factor, int | float):
+            return NotImplemented  # the product of two Gaussians is not one
         return Gaussian.trusted(self.mean * factor, None if self.var is None else self.var * factor**2)
 
     __rmul__ = __mul__

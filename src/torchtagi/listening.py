@@ -35,30 +35,39 @@ class Heard(NamedTuple):
         return self.explained / max(self.observations, 1.0)
 
 
+class Call:
+    """One forward pass of the network. Several heads may hear of the same batch entries, which count once."""
+
+    __slots__ = ("samples",)
+
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
+
+
 class Ledger:
     """Where `Listen` writes; `bound` is κ of the update rule, zero for none."""
 
     def __init__(self, bound: float) -> None:
         self.bound = bound
-        self.entries: list[tuple[int, Tensor, Tensor, Tensor]] = []
+        self.entries: list[tuple[Call, Tensor, Tensor, Tensor]] = []
 
     def sums(self) -> Heard:
-        samples = observations = explained = own_var = 0.0
-        for entry in self.entries:
-            samples += entry[0]
-            observations += entry[1].item()
-            explained -= entry[2].item()
-            own_var += entry[3].item()
-        return Heard(samples, observations, explained, own_var)
+        observations = explained = own_var = 0.0
+        for _, count, explained_here, own_var_here in self.entries:
+            observations += count.item()
+            explained -= explained_here.item()
+            own_var += own_var_here.item()
+        calls = {id(call): call.samples for call, *_ in self.entries}
+        return Heard(float(sum(calls.values())), observations, explained, own_var)
 
 
 class Listen(torch.autograd.Function):
     """Passes a network's output on; on the way back it bounds the gain and writes to the ledger."""
 
     @staticmethod
-    def forward(ctx: Any, mean: Tensor, var: Tensor, ledger: Ledger, samples: int) -> Any:
+    def forward(ctx: Any, mean: Tensor, var: Tensor, ledger: Ledger, call: Call) -> Any:
         ctx.save_for_backward(var)
-        ctx.ledger, ctx.samples = ledger, samples
+        ctx.ledger, ctx.call = ledger, call
         return mean, var
 
     @staticmethod
@@ -72,7 +81,7 @@ class Listen(torch.autograd.Function):
         silent = -torch.finfo(dvar.dtype).tiny  # an entry not observed has dm = dv = 0
         ctx.ledger.entries.append(
             (
-                ctx.samples,
+                ctx.call,
                 torch.count_nonzero(dvar),
                 (squared / dvar.clamp(max=silent)).sum(),
                 (squared * var).sum(),
@@ -102,14 +111,11 @@ class Tap:
         if ledger is None or not torch.is_grad_enabled():
             return None
         if isinstance(output, Gaussian):
-            return listen(output, ledger, len(output))
+            return listen(output, ledger, Call(len(output)))
         leaves, spec = pytree.tree_flatten(output, is_leaf=lambda leaf: isinstance(leaf, Gaussian))
-        samples = next((len(leaf) for leaf in leaves if isinstance(leaf, Gaussian)), 0)
-        for i, leaf in enumerate(leaves):
-            if isinstance(leaf, Gaussian):
-                leaves[i] = listen(leaf, ledger, samples)
-                samples = 0  # several heads see the same batch entries, which count once
-        return pytree.tree_unflatten(leaves, spec)
+        call = Call(max((len(leaf) for leaf in leaves if isinstance(leaf, Gaussian)), default=0))
+        heard = [listen(leaf, ledger, call) if isinstance(leaf, Gaussian) else leaf for leaf in leaves]
+        return pytree.tree_unflatten(heard, spec)
 
 
 class InertTap:
@@ -119,7 +125,7 @@ class InertTap:
         return None
 
 
-def listen(z: Gaussian, ledger: Ledger, samples: int) -> Gaussian:
+def listen(z: Gaussian, ledger: Ledger, call: Call) -> Gaussian:
     if not z.mean.requires_grad:
         return z
-    return Gaussian.trusted(*Listen.apply(z.mean, z.variance if z.var is None else z.var, ledger, samples))
+    return Gaussian.trusted(*Listen.apply(z.mean, z.variance if z.var is None else z.var, ledger, call))

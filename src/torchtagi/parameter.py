@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from torchtagi.checks import require_positive, require_values
+
 PRIORS = ("he", "kaiming", "xavier")
 
 
@@ -48,10 +50,6 @@ class GaussianParameter(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if not (var_gain > 0 and math.isfinite(var_gain)):
-            raise ValueError(f"var_gain must be positive and finite, got {var_gain}")
-        if not (mean_gain >= 0 and math.isfinite(mean_gain)):
-            raise ValueError(f"mean_gain must be finite and not negative, got {mean_gain}")
         self.mean = nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
         self.var = nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
         self.reset(std, mean_gain=mean_gain, var_gain=var_gain)
@@ -59,6 +57,10 @@ class GaussianParameter(nn.Module):
     @torch.no_grad()
     def reset(self, std: float, *, mean_gain: float = 1.0, var_gain: float = 1.0) -> None:
         """Return to a prior."""
+        require_positive("std", std)
+        require_positive("var_gain", var_gain)
+        if not (mean_gain >= 0 and math.isfinite(mean_gain)):
+            raise ValueError(f"mean_gain must be finite and not negative, got {mean_gain}")
         self.mean.normal_(0.0, mean_gain * std)
         self.var.fill_((var_gain * std) ** 2)
 
@@ -70,10 +72,15 @@ class GaussianParameter(nn.Module):
     @torch.no_grad()
     def set_(self, mean: float | torch.Tensor, var: float | torch.Tensor) -> GaussianParameter:
         """Set mean and variance, e.g. to a prior of your own."""
-        if float(torch.as_tensor(var).min()) <= 0:
-            raise ValueError(f"var must be positive, got {float(torch.as_tensor(var).min())}")
-        self.mean.copy_(torch.as_tensor(mean))
-        self.var.copy_(torch.as_tensor(var))
+        require_positive("var", var)
+        if isinstance(mean, torch.Tensor):
+            require_values("mean", mean)
+        new = [
+            value.expand_as(self.mean) if isinstance(value, torch.Tensor) else torch.full_like(self.mean, value)
+            for value in (mean, var)
+        ]
+        self.mean.copy_(new[0])
+        self.var.copy_(new[1])
         return self
 
     def extra_repr(self) -> str:

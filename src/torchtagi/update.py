@@ -136,6 +136,8 @@ class Update(torch.optim.Optimizer):
             )
         heard = self.ledger.sums()
         q = sum(group.squares() for group in groups)
+        # every message counts here: what is not finite in any of them makes q so
+        q += 0.0 * sum(group.largest_shrink() for group in groups)
         if self.process_group is None:
             return heard, q
         if not self.sharded:  # every process holds all weights, and so all of q, already
@@ -149,8 +151,7 @@ class Update(torch.optim.Optimizer):
         reports = []
         for group in groups:
             torch._foreach_add_(group.means, group.steps, alpha=group.lr)
-            for var, dvar in zip(group.vars, group.dvars, strict=True):
-                var.addcmul_(var.square(), dvar, value=group.lr)
+            torch._foreach_addcmul_(group.vars, group.vars, group.shrinks, value=group.lr)
             floored = replace_nonpositive(group.vars, torch.finfo(group.vars[0].dtype).tiny)
             reports.append(report(group.lr, heard, 0, floored))
         return reports
@@ -160,12 +161,12 @@ class Update(torch.optim.Optimizer):
         reports = []
         for group in groups:
             clipped = 0
-            for mean, var, step, dvar in zip(group.means, group.vars, group.steps, group.dvars, strict=True):
+            for mean, var, step, shrink in zip(group.means, group.vars, group.steps, group.shrinks, strict=True):
                 bound = var.sqrt().div_(cap)
-                shrink = var.square().mul_(dvar)
-                clipped += clip(step, bound) + clip(shrink, bound)
+                change = var * shrink
+                clipped += clip(step, bound) + clip(change, bound)
                 mean.add_(step, alpha=group.lr)
-                var.add_(shrink, alpha=group.lr)
+                var.add_(change, alpha=group.lr)
             reports.append(report(group.lr, heard, clipped, replace_nonpositive(group.vars, 1e-5)))
         return reports
 
@@ -184,12 +185,11 @@ class Update(torch.optim.Optimizer):
                 for step, var in zip(group.steps, group.vars, strict=True):
                     clipped += clip(step, var.sqrt().mul_(longest))
             torch._foreach_add_(group.means, group.steps, alpha=fraction)
-            shrinks = torch._foreach_mul(group.vars, group.dvars)
-            if fraction * largest(shrinks) > 1 - self.floor:
+            if fraction * group.most_shrink > 1 - self.floor:
                 least = (self.floor - 1) / fraction
-                floored = sum(int((shrink < least).sum()) for shrink in shrinks)
-                torch._foreach_clamp_min_(shrinks, least)
-            torch._foreach_addcmul_(group.vars, group.vars, shrinks, value=fraction)
+                floored = sum(int((shrink < least).sum()) for shrink in group.shrinks)
+                torch._foreach_clamp_min_(group.shrinks, least)
+            torch._foreach_addcmul_(group.vars, group.vars, group.shrinks, value=fraction)
             reports.append(report(fraction, heard, clipped, floored))
         return reports
 
@@ -199,6 +199,8 @@ class Group:
 
     steps: Tensors  # s g, the direction of the means
     terms: Tensors  # s g², its squared length in prior standard deviations
+    shrinks: Tensors  # s h, the relative change of the variances
+    most_shrink: float
 
     def __init__(self, group: dict[str, Any], sharded: bool, averaged_over: int) -> None:
         self.lr = float(group["lr"])
@@ -225,6 +227,12 @@ class Group:
         self.terms = torch._foreach_mul(self.steps, self.dmeans)
         return sum(total.item() for total in torch._foreach_norm(self.terms, 1))  # no term is negative
 
+    def largest_shrink(self) -> float:
+        """max |s h| over the group."""
+        self.shrinks = torch._foreach_mul(self.vars, self.dvars)
+        self.most_shrink = largest(self.shrinks)
+        return self.most_shrink
+
     def write_back(self) -> None:
         if self.flat:
             for owned, (flat,) in zip(self.owned, (self.means, self.vars), strict=True):
@@ -232,8 +240,9 @@ class Group:
 
 
 def largest(tensors: Tensors) -> float:
-    """The largest absolute value in any of them."""
-    return max(peak.item() for peak in torch._foreach_norm(tensors, math.inf))
+    """The largest absolute value in any of them; NaN if one holds it."""
+    peaks = [peak.item() for peak in torch._foreach_norm(tensors, math.inf)]
+    return max(peaks) if math.isfinite(sum(peaks)) else math.nan
 
 
 def clip(change: Tensor, bound: Tensor) -> int:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from cases import CASES, Case
 from torch import nn
 
+from cases import CASES, Case
 from torchtagi import Gaussian, GaussianParameter
 from torchtagi import nn as tnn
 from torchtagi.parameter import prior_std
@@ -86,6 +86,8 @@ SHAPES: list[tuple[Callable[[], nn.Module], tuple[int, ...], str]] = [
     ),
     (lambda: tnn.AvgPool2d(2), (2, 4, 4), r"AvgPool2d: .*\(N, C, H, W\).*\(2, 4, 4\)"),
     (lambda: tnn.MaxPool2d(2), (2, 4), r"MaxPool2d: .*\(N, C, H, W\).*\(2, 4\)"),
+    # its windows reach from the padding on one side to that on the other, over the single column
+    (lambda: tnn.MaxPool2d(2, padding=1, dilation=2), (1, 1, 3, 1), r"MaxPool2d: .*3x1"),
     (lambda: tnn.LayerNorm(4), (3, 5), r"LayerNorm: .*\(4,\).*\(3, 5\)"),
     (lambda: tnn.LayerNorm((2, 3)), (3,), r"LayerNorm: .*\(2, 3\).*\(3,\)"),
     (lambda: tnn.LayerNorm((2, 3)), (4, 3, 2), r"LayerNorm: .*\(2, 3\).*\(4, 3, 2\)"),
@@ -169,9 +171,9 @@ ARGUMENTS: list[tuple[Callable[[], object], str]] = [
     (lambda: tnn.Softplus(0.0), r"beta.*0\.0"),
     (lambda: prior_std("zero", 3, 3), "prior.*'zero'"),
     (lambda: GaussianParameter((2,), var_gain=0.0), r"var_gain.*0\.0"),
-    (lambda: GaussianParameter((2,)).set_(0.0, 0.0), r"var must be positive, got 0\.0"),
-    (lambda: GaussianParameter((2,)).set_(0.0, torch.tensor([1.0, -2.0])), r"var must be positive, got -2\.0"),
-    (lambda: GaussianParameter((2,)).set_(0.0, math.nan), "var must be positive, got nan"),
+    (lambda: GaussianParameter((2,)).set_(0.0, 0.0), r"var must be positive and finite, got 0\.0"),
+    (lambda: GaussianParameter((2,)).set_(0.0, torch.tensor([1.0, -2.0])), r"var must be positive and finite, got -2\.0"),
+    (lambda: GaussianParameter((2,)).set_(0.0, math.nan), "var must be positive and finite, got nan"),
 ]
 
 

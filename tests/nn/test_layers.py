@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cases import CASES, Case, Parameters, gaussian_parameters
-from oracles import assert_moments_of_draws, bilinear_moments, condition, jacobian_messages
 from torch import Tensor, nn
 
 import torchtagi as tagi
+from cases import CASES, Case, Parameters, gaussian_parameters
+from oracles import assert_moments_of_draws, bilinear_moments, condition, jacobian_messages
 from torchtagi import Gaussian
 from torchtagi import nn as tnn
 

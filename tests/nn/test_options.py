@@ -8,12 +8,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from cases import CASES, Case, gaussian_parameters
-from oracles import chance_of_largest, piecewise_moments
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import torchtagi as tagi
+from cases import CASES, Case, gaussian_parameters
+from oracles import chance_of_largest, piecewise_moments
 from torchtagi import Gaussian, GaussianParameter
 from torchtagi import nn as tnn
 

@@ -60,7 +60,8 @@ def check_affine(
     ours: nn.Module, theirs: nn.Module, function: Callable[[Tensor, Tensor], Tensor], x: Gaussian
 ) -> None:
     """Output and messages of an affine layer beside torch's, `function(x, weight)` being its product."""
-    assert list(ours.weight.mean.shape) == list(theirs.weight.shape)
+    pixels = 0 if isinstance(ours, tnn.Linear) else 2
+    assert ours.weight.mean.shape == theirs.weight.shape
     assert (ours.bias is None) == (theirs.bias is None)
     set_torchs_weights(ours, theirs)
     with torch.no_grad():
@@ -82,7 +83,7 @@ def check_affine(
     by_weight = function(x.mean.detach().square(), noise)
     total = by_input + by_weight + function(var, weight_var)
     if ours.bias is not None:
-        total = total + ours.bias.var.detach().view(-1, *(1,) * (expected.ndim - 2 if expected.ndim == 4 else 0))
+        total = total + ours.bias.var.detach().view(-1, *(1,) * pixels)
     close(out.var.detach(), total.detach())
 
     dmean, dvar = torch.randn(2, *out.shape, dtype=out.dtype)
@@ -96,8 +97,8 @@ def check_affine(
         close(x.var.grad, var.grad)
     if ours.bias is not None:
         close(ours.bias.mean.grad, theirs.bias.grad)
-        dims = (0, 2, 3) if dvar.ndim == 4 else tuple(range(dvar.ndim - 1))
-        close(ours.bias.var.grad, dvar.sum(dims) if dims else dvar)
+        shared = [dim for dim in range(dvar.ndim) if dim != dvar.ndim - 1 - pixels]
+        close(ours.bias.var.grad, dvar.sum(shared) if shared else dvar)
 
 
 def refused(call: Callable[[], Tensor | Gaussian]) -> bool:
@@ -308,6 +309,7 @@ def test_max_pool2d(
         assert refused(lambda: ours(x))
         return
     expected = theirs(x.mean)
+    assume(expected.isfinite().all())  # a dilated window may hold padding only: an error, tested as one
     for training in (True, False):
         out = ours.train(training)(x)
         assert out.shape == expected.shape

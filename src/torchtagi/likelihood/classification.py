@@ -11,9 +11,11 @@ probability if the network's weights were known:
 
     P(1 − P)  =  var[p]  +  E[p(1 − p)]         epistemic + aleatoric
 
-    E[p²] at one node, z ~ N(m, v):  E[Φ(z/√R)²] = Φ(h) − 2 T(h, 1/√(1 + 2v/R)),   h = m/√(v + R)
+    E[Φ²] at one node, z ~ N(m, v):  E[Φ(z/√R)²] = Φ(h) − 2 T(h, 1/√(1 + 2v/R)),   h = m/√(v + R)
 
-with Owen's function T (Owen 1980); nodes are independent, so paths multiply.
+with Owen's function T (Owen 1980); nodes are independent, so paths multiply. Where C is no power of two, p is a
+ratio π/S of the path's product and the mass S on all C leaves; to first order var[p] = E[(π − P S)²]/E[S]², whose
+moments climb the tree from the leaves (`epistemic_variance`).
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ def class_tree(classes: int) -> Tensor:
     """(C, nodes): +1 or −1 at the nodes on a class's path, 0 elsewhere."""
     if not isinstance(classes, int) or classes < 2:
         raise ValueError(f"classes must be a whole number of at least 2, got {classes!r}")
-    levels = math.ceil(math.log2(classes))
+    levels = (classes - 1).bit_length()
     # The nodes of a level are the distinct prefixes of that length among the classes' binary numbers.
     sizes = [math.ceil(classes / 2 ** (levels - level)) for level in range(levels)]
     code = torch.zeros(classes, sum(sizes))
@@ -89,7 +91,7 @@ class HierarchicalClassification(Likelihood):
     def forward(self, z: Gaussian, labels: Tensor) -> Tensor:
         require_output("z", z, self.outputs)
         require_labels("labels", labels, len(z), self.classes)
-        target = self.code.to(z.dtype)[labels]
+        target = self.code.to(z.dtype)[labels.long()]
         observed = target != 0
         return observe(z, target, self.training_noise_var(z, target, observed), observed)
 
@@ -100,14 +102,9 @@ class HierarchicalClassification(Likelihood):
             margin = z.mean / (var + noise).sqrt()
             log_joint = self.along_paths(torch.special.log_ndtr(margin), torch.special.log_ndtr(-margin))
             probs = log_joint.softmax(1)
-            mass = log_joint.logsumexp(1, keepdim=True)
-            both = 2 * owens_t(margin, torch.rsqrt(1 + 2 * var / noise))
-            tiny = torch.finfo(z.dtype).tiny
-            left = (torch.special.ndtr(margin) - both).clamp_min(tiny).log()
-            right = (torch.special.ndtr(-margin) - both).clamp_min(tiny).log()
-            second = torch.exp(self.along_paths(left, right) - 2 * mass)
             total = probs * (1 - probs)
-            epistemic = torch.minimum((second - probs.square()).clamp_min(0), total)
+            squared = torch.special.ndtr(margin) - 2 * owens_t(margin, torch.rsqrt(1 + 2 * var / noise))
+            epistemic = torch.minimum(self.epistemic_variance(probs, margin, squared), total)
         return ClassPrediction(probs, epistemic, total - epistemic)
 
     def log_prob(self, z: Gaussian, labels: Tensor) -> Tensor:
@@ -115,7 +112,48 @@ class HierarchicalClassification(Likelihood):
         require_labels("labels", labels, len(z), self.classes)
         margin = z.mean / (z.variance + self.predictive_noise_var).sqrt()
         log_joint = self.along_paths(torch.special.log_ndtr(margin), torch.special.log_ndtr(-margin))
-        return log_joint.log_softmax(1).gather(1, labels[:, None])[:, 0]
+        return log_joint.log_softmax(1).gather(1, labels.long()[:, None])[:, 0]
+
+    def epistemic_variance(self, probs: Tensor, margin: Tensor, squared: Tensor) -> Tensor:
+        """E[(π − P S)²]/E[S]² for each class; `squared` is E[Φ²] of going left at each node.
+
+        From the leaves up, below a node: `mass` and `mass2` are E[S] and E[S²] of its subtree; for each class
+        `path`, `path2` and `shared` are E[π], E[π²] and E[π S] from its path's node at that level down.
+        """
+        leaf = torch.arange(self.classes, device=margin.device)
+        mass = torch.zeros(len(margin), 1 << self.levels, dtype=margin.dtype, device=margin.device)
+        mass[:, : self.classes] = 1.0
+        mass2 = mass
+        path = path2 = shared = torch.ones_like(probs)
+        left, right = torch.special.ndtr(margin), torch.special.ndtr(-margin)
+        cross = left - squared  # E[Φ(z)Φ(−z)]
+        squared_right = right - cross
+        first = self.outputs
+        for level in reversed(range(self.levels)):
+            nodes = (self.classes - 1 >> (self.levels - level)) + 1  # prefixes of this length in use
+            first -= nodes
+            here = slice(first, first + nodes)
+            branch = leaf >> (self.levels - level - 1)  # each class's node one level down
+            goes_left, node = branch % 2 == 0, first + branch // 2
+            sibling = mass[:, branch ^ 1]
+            shared = (
+                torch.where(goes_left, squared[:, node], squared_right[:, node]) * shared
+                + cross[:, node] * path * sibling
+            )
+            path2 = torch.where(goes_left, squared[:, node], squared_right[:, node]) * path2
+            path = torch.where(goes_left, left[:, node], right[:, node]) * path
+            a, b = mass[:, 0 : 2 * nodes : 2], mass[:, 1 : 2 * nodes : 2]
+            a2, b2 = mass2[:, 0 : 2 * nodes : 2], mass2[:, 1 : 2 * nodes : 2]
+            mass2 = squared[:, here] * a2 + squared_right[:, here] * b2 + 2 * cross[:, here] * a * b
+            mass = left[:, here] * a + right[:, here] * b
+            if nodes % 2 and level:  # the parent's other child holds no class
+                mass, mass2 = (torch.nn.functional.pad(t, (0, 1)) for t in (mass, mass2))
+        residual = path2 - 2 * probs * shared + probs.square() * mass2
+        return residual.clamp_min(0) / mass.square().clamp_min(torch.finfo(mass.dtype).tiny)
+
+    @property
+    def levels(self) -> int:
+        return (self.classes - 1).bit_length()
 
     def along_paths(self, left: Tensor, right: Tensor) -> Tensor:
         """Σ over each class's path of its nodes' values: (N, nodes) twice → (N, C)."""

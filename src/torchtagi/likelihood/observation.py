@@ -74,8 +74,23 @@ class Observe(torch.autograd.Function):
         return dmean * weight, precision * -weight if ctx.needs_input_grad[1] else None, None, None, None
 
 
+def require_fitting_noise(noise_var: Tensor, z: Gaussian) -> Tensor:
+    """A noise of one number, one for each output or one for each observation; any other shape would stretch z."""
+    if noise_var.ndim and not (
+        noise_var.shape == z.shape
+        or (noise_var.ndim < z.ndim and noise_var.shape == z.shape[-noise_var.ndim :])
+        or (noise_var.ndim == z.ndim and all(n in (1, m) for n, m in zip(noise_var.shape, z.shape, strict=True)))
+    ):
+        raise ValueError(
+            f"noise_std must be one number, one for each output or one for each observation of the outputs' shape "
+            f"{tuple(z.shape)}, got shape {tuple(noise_var.shape)}"
+        )
+    return noise_var
+
+
 def observe(z: Gaussian, target: Tensor, noise_var: Tensor, observed: Tensor | None) -> Tensor:
     """The negative log-evidence of targets seen through noise."""
+    require_fitting_noise(noise_var, z)
     evidence: Tensor = Observe.apply(z.mean, z.var, target, noise_var, observed)
     return evidence
 
@@ -132,9 +147,11 @@ class Likelihood(nn.Module):
                 excess = excess[observed]
             if not excess.numel():
                 return self.predictive_noise_var
-            batch_var = excess.mean()
-            self.residual_var.lerp_(batch_var, min(1.0, excess.numel() / NOISE_MEMORY))
-            return torch.maximum(self.predictive_noise_var, batch_var)
+            batch_var = excess.mean().to(self.residual_var.dtype)
+            if bool(torch.isfinite(batch_var)):  # a square may overflow where the innovation does not
+                self.residual_var.lerp_(batch_var, min(1.0, excess.numel() / NOISE_MEMORY))
+                return torch.maximum(self.predictive_noise_var, batch_var)
+            return self.predictive_noise_var
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments, for checkpoints."""

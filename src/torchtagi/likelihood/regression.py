@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchtagi.checks import require_floating, require_positive
 from torchtagi.gaussian import Gaussian
-from torchtagi.likelihood.observation import Likelihood, observe, require_output
+from torchtagi.likelihood.observation import Likelihood, observe, require_fitting_noise, require_output
 
 
 class Regression(Likelihood):
@@ -57,7 +57,7 @@ class Regression(Likelihood):
 def given(noise_std: Tensor, z: Gaussian) -> Tensor:
     """The noise variance of a call that brings its own."""
     require_positive("noise_std", noise_std)
-    return torch.as_tensor(noise_std, dtype=z.dtype, device=z.device).square()
+    return require_fitting_noise(torch.as_tensor(noise_std, dtype=z.dtype, device=z.device).square(), z)
 
 
 class Binary(Likelihood):

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from torchtagi.checks import require_positive
 from torchtagi.gaussian import Gaussian, as_gaussian
 from torchtagi.nn.layer import Layer
 
@@ -134,6 +135,7 @@ class Softplus(Unitwise):
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         super().__init__()
+        require_positive("beta", beta)
         self.beta, self.threshold = beta, threshold
 
     def moments(self, mean: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:

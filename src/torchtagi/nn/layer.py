@@ -60,7 +60,7 @@ class Layer(nn.Module):
 
 
 def as_pair(name: str, value: int | Pair) -> Pair:
-    pair = (value, value) if isinstance(value, int) else tuple(value)
+    pair = tuple(value) if isinstance(value, tuple | list) else (value, value)
     lowest = 0 if "padding" in name else 1
     if len(pair) != 2 or not all(isinstance(n, int) and n >= lowest for n in pair):
         raise ValueError(f"{name} must be a whole number of at least {lowest} or two of them, got {value!r}")

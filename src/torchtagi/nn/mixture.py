@@ -32,15 +32,31 @@ def standard_deviation(var: Tensor) -> Tensor:
 
 
 def rectified_moments(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean, variance and gain of max(0, z)."""
+    """Mean, variance and gain of max(0, z).
+
+    With t = m/σ: E = σ(tΦ + φ), E[·²] = v((t² + 1)Φ + tφ). Below zero both cancel almost to nothing, so there φ is
+    taken out of them: they are σφ(1 − |t|M) and vφ((t² + 1)M − |t|) with Mills' ratio M = Φ/φ, and far below, where
+    these cancel too, σφ/t²·(1 − 3/t² + 15/t⁴ − …) and 2vφ/|t|³·(1 − 6/t² + 45/t⁴ − …).
+    """
     std = standard_deviation(var)
     ratio = mean / std
     gain = torch.special.ndtr(ratio)
-    density = std * standard_density(ratio)
-    # σ(tΦ + φ) cancels far below zero, where its asymptotic value is σφ/t²
-    value = torch.where(ratio < -5, density / ratio.square().clamp_min(1), mean * gain + density)
-    second = (mean.square() + var) * gain + mean * density
-    return value, (second - value.square()).clamp_min(0), gain
+    density = standard_density(ratio)
+    depth = ratio.clamp(max=0).abs()
+    mills = math.sqrt(math.pi / 2) * torch.special.erfcx(depth / math.sqrt(2))
+    inverse = depth.clamp_min(1).square().reciprocal()
+    far = depth > (12 if mean.dtype == torch.float64 else 6)
+    first = torch.where(
+        far, inverse * (1 - inverse * (3 - inverse * (15 - inverse * (105 - 945 * inverse)))), 1 - depth * mills
+    )
+    second = torch.where(
+        far,
+        2 * inverse.pow(1.5) * (1 - inverse * (6 - inverse * (45 - inverse * (420 - 4725 * inverse)))),
+        (depth.square() + 1) * mills - depth,
+    )
+    value = torch.where(ratio < 0, density * first, ratio * gain + density)
+    square = torch.where(ratio < 0, density * second, (ratio.square() + 1) * gain + ratio * density)
+    return std * value, (var * (square - value.square())).clamp_min(0), gain
 
 
 def clamped_moments(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from torchtagi.gaussian import Gaussian, as_gaussian
-from torchtagi.nn.layer import Layer
+from torchtagi.nn.layer import Layer, require_sizes
 from torchtagi.parameter import GaussianParameter
 
 
@@ -98,6 +98,12 @@ class Norm(Layer):
     eps: float
     correction: int
 
+    def check_options(self, eps: float, correction: int) -> None:
+        if not eps >= 0:
+            raise ValueError(f"eps must not be negative, got {eps}")
+        if correction < 0:
+            raise ValueError(f"correction must not be negative, got {correction}")
+
     def add_affine(self, shape: tuple[int, ...], weight: bool, bias: bool, units: int, **options: Any) -> None:
         """γ ~ N(1, 1/units) and β ~ N(0, 1/units), the authors' prior. A γ without β keeps β at zero."""
         self.weight = self.bias = None
@@ -149,6 +155,11 @@ class LayerNorm(Norm):
     ) -> None:
         super().__init__()
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        if not shape:
+            raise ValueError(f"normalized_shape must name at least one dimension, got {normalized_shape!r}")
+        for size in shape:
+            require_sizes(normalized_shape=size)
+        self.check_options(eps, correction)
         self.normalized_shape, self.eps, self.correction = shape, eps, correction
         self.elementwise_affine, self.channel_affine = elementwise_affine, channel_affine
         self.affine_shape = (shape[0], *(1,) * (len(shape) - 1)) if channel_affine else shape
@@ -206,6 +217,10 @@ class BatchNorm(Norm):
         sync: bool = False,
     ) -> None:
         super().__init__()
+        require_sizes(num_features=num_features)
+        self.check_options(eps, correction)
+        if not 0 <= momentum <= 1:
+            raise ValueError(f"momentum must lie between 0 and 1, got {momentum}")
         if use_running and not track_running_stats:
             raise ValueError("use_running=True needs track_running_stats=True")
         self.num_features, self.eps, self.momentum, self.affine = num_features, eps, momentum, affine

@@ -21,9 +21,35 @@ from torchtagi.gaussian import Gaussian, as_gaussian
 from torchtagi.nn.layer import Layer, Pair, as_pair
 
 
-def check_images(layer: Layer, x: Gaussian) -> None:
+def check_images(layer: AvgPool2d | MaxPool2d, x: Gaussian) -> None:
+    name = type(layer).__name__
     if x.ndim != 4:
-        raise ValueError(f"{type(layer).__name__}: input must have shape (N, C, H, W), got {tuple(x.shape)}")
+        raise ValueError(f"{name}: input must have shape (N, C, H, W), got {tuple(x.shape)}")
+    for axis in (0, 1):
+        if 2 * layer.padding[axis] > layer.kernel_size[axis]:
+            raise ValueError(
+                f"{name}: padding={layer.padding} is more than half of kernel_size={layer.kernel_size}"
+            )
+        reach = layer.dilation[axis] * (layer.kernel_size[axis] - 1) + 1
+        if x.shape[2 + axis] + 2 * layer.padding[axis] < reach:
+            raise ValueError(
+                f"{name}: an input of {x.shape[2]}x{x.shape[3]} with padding={layer.padding} is smaller than a "
+                f"window of kernel_size={layer.kernel_size}"
+            )
+        if layer.dilation[axis] > 1 and layer.padding[axis] and not every_window_has_an_entry(layer, axis, x):
+            raise ValueError(
+                f"{name}: on an input of {x.shape[2]}x{x.shape[3]} a window of dilation={layer.dilation} holds "
+                f"nothing but padding={layer.padding}"
+            )
+
+
+def every_window_has_an_entry(layer: AvgPool2d | MaxPool2d, axis: int, x: Gaussian) -> bool:
+    size, kernel, padding = x.shape[2 + axis], layer.kernel_size[axis], layer.padding[axis]
+    last = size + 2 * padding - layer.dilation[axis] * (kernel - 1) - 1
+    return all(
+        any(0 <= start + k * layer.dilation[axis] < size for k in range(kernel))
+        for start in range(-padding, last - padding + 1, layer.stride[axis])
+    )
 
 
 class AvgPool2d(Layer):
@@ -44,6 +70,7 @@ class AvgPool2d(Layer):
         self.stride = as_pair("stride", self.kernel_size if stride is None else stride)
         self.padding = as_pair("padding", padding)
         self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
+        self.dilation = (1, 1)
 
     def forward(self, x: Gaussian | Tensor) -> Gaussian:
         x = as_gaussian(x)

@@ -48,8 +48,8 @@ class ZeroPad2d(Layer):
 
     def __init__(self, padding: int | Sequence[int]) -> None:
         super().__init__()
-        self.padding = (padding,) * 4 if isinstance(padding, int) else tuple(padding)
-        if len(self.padding) != 4:
+        self.padding = tuple(padding) if isinstance(padding, tuple | list) else (padding,) * 4
+        if len(self.padding) != 4 or not all(isinstance(side, int) for side in self.padding):
             raise ValueError(f"padding must be one number or (left, right, top, bottom), got {padding!r}")
 
     def forward(self, x: Gaussian | Tensor) -> Gaussian:

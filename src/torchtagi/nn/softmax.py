@@ -50,7 +50,7 @@ class Remax(Unitwise):
         out_var = torch.expm1(ratio_spread).clamp_min(0) * value.square()
         covariance = torch.expm1(spread - shared) * value * positive / active.clamp_min(tiny)
         covariance = torch.minimum(covariance, (out_var * var).sqrt())
-        return value, out_var, covariance / var
+        return value, out_var, covariance / var.clamp_min(tiny)
 
 
 class ClosedFormSoftmax(Unitwise):
@@ -64,4 +64,7 @@ class ClosedFormSoftmax(Unitwise):
         exponential = torch.exp(mean + var / 2)
         value, ratio_spread, _, shared = log_ratio(exponential, torch.expm1(var) * exponential.square())
         out_var = torch.expm1(ratio_spread).clamp_min(0) * value.square()
-        return value, out_var, value * (var - shared) / var
+        # (v − c)/v → 1 − E[a] as v → 0
+        certain = exponential / exponential.sum(-1, keepdim=True)
+        slope = torch.where(var > 1e-6, (var - shared) / var.clamp_min(1e-6), 1 - certain)
+        return value, out_var, value * slope

@@ -1,0 +1,190 @@
+"""What a training was asked for: our defaults or the paper's setting, checked, and named after what differs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import platform
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+import torchtagi
+from torchtagi.parameter import GaussianParameter
+from torchtagi.runs import Row, RunError
+from torchtagi.tasks import Network, Task, find_task
+from torchtagi.update import RULES
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that decides what a run becomes; `configure` fills it in."""
+
+    task: str
+    network: str
+    setting: str
+    seed: int
+    epochs: int
+    batch_size: int
+    rule: str
+    noise_std: float
+    learn_noise: bool
+    noise_decay: float
+    relu_prior: bool
+    prior_inputs: int
+    """How many training inputs `match_prior` looks at; 0 leaves the prior alone."""
+    augment: bool
+    samples: int | None
+    """Train on the first so many images only."""
+    test_samples: int | None
+    device: str
+    threads: int
+
+    def __post_init__(self) -> None:
+        find_task(self.task).network(self.network)
+        if self.rule not in RULES:
+            raise ValueError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
+        for name in ("epochs", "batch_size", "threads"):
+            whole(name, getattr(self, name), 1)
+        for name in ("samples", "test_samples"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), 1)
+        for name in ("seed", "prior_inputs"):
+            whole(name, getattr(self, name), 0)
+        if self.seed >= 2**63:
+            raise ValueError(f"seed must be below 2**63, got {self.seed}")
+        if not (self.noise_std > 0 and math.isfinite(self.noise_std)):
+            raise ValueError(f"noise must be positive and finite, got {self.noise_std}")
+        if not 0 < self.noise_decay <= 1:
+            raise ValueError(f"noise decay must lie in (0, 1], got {self.noise_decay}")
+
+    @property
+    def name(self) -> str:
+        """The run folder's usual name."""
+        return f"{self.task}-{self.network}-{self.setting}-seed{self.seed}"
+
+    def noise_in(self, epoch: int) -> float:
+        """σ_V in the epoch of that number, counted from 0: σ_V⁰ ηᵉ (eq. 7)."""
+        return self.noise_std * self.noise_decay**epoch
+
+    def as_json(self) -> Row:
+        """What config.json says: the configuration, the network's size and the versions at work."""
+        net = find_task(self.task).network(self.network).build()
+        weights = sum(part.mean.numel() for part in net.modules() if isinstance(part, GaussianParameter))
+        return {
+            **dataclasses.asdict(self),
+            "parameters": weights,
+            "versions": {
+                "torchtagi": torchtagi.__version__,
+                "torch": str(torch.__version__),
+                "numpy": np.__version__,
+                "python": platform.python_version(),
+            },
+        }
+
+    @classmethod
+    def from_json(cls, content: Row) -> TrainConfig:
+        names = [entry.name for entry in dataclasses.fields(cls)]
+        missing = [name for name in names if name not in content]
+        if missing:
+            raise RunError(f"the run's configuration does not say its {', '.join(missing)}")
+        try:
+            return cls(**{name: content[name] for name in names})
+        except TypeError as error:
+            raise RunError(f"the run's configuration holds a value of the wrong kind: {error}") from error
+
+
+NOT_IN_SETTING = ("task", "network", "setting", "seed", "epochs", "device", "threads")
+SHORT = {"batch_size": "batch", "noise_std": "noise", "noise_decay": "decay", "rule": ""}
+
+
+def configure(
+    task: str,
+    network: str | None = None,
+    *,
+    paper: bool = False,
+    seed: int = 0,
+    device: str = "cpu",
+    threads: int | None = None,
+    **changes: Any,
+) -> TrainConfig:
+    """Our defaults, or the paper's setting (§3, Appendix B), with `changes`.
+
+    A changed hyperparameter shows in `setting`, so that results of different settings never share a name. How long
+    a run is does not change what it is after each epoch, and is left out of it.
+    """
+    kind = find_task(task)
+    check_device(device)
+    chosen = kind.network(network or kind.default_network)
+    base: dict[str, Any] = {
+        "task": task,
+        "network": network or kind.default_network,
+        "setting": "paper" if paper else "default",
+        "seed": seed,
+        "device": device,
+        "threads": torch.get_num_threads() if threads is None else threads,
+        "samples": None,
+        "test_samples": None,
+        "batch_size": 16,
+        **(paper_setting(chosen) if paper else default_setting(kind)),
+    }
+    unknown = [name for name in changes if name not in base]
+    if unknown:
+        raise TypeError(f"configure() has no setting {', '.join(unknown)}")
+    chosen_values = {**base, **changes}
+    differing = [name for name in changes if name not in NOT_IN_SETTING and changes[name] != base[name]]
+    if chosen_values["learn_noise"]:
+        # then σ_V is only a floor, and does not decay
+        differing = [name for name in differing if name not in ("noise_std", "noise_decay")]
+    setting = base["setting"] + "".join(describe_change(name, changes[name]) for name in differing)
+    return TrainConfig(**{**chosen_values, "setting": setting})
+
+
+def paper_setting(network: Network) -> dict[str, Any]:
+    return {
+        "epochs": 50,
+        "rule": "paper",
+        "noise_std": 1.0,
+        "learn_noise": False,
+        "noise_decay": 0.975,
+        "relu_prior": False,
+        "prior_inputs": 0,
+        "augment": network.paper_augments,
+    }
+
+
+def default_setting(task: Task) -> dict[str, Any]:
+    return {
+        "epochs": task.default_epochs,
+        "rule": "coherent",
+        "noise_std": 0.01,  # only a floor: the noise is learned
+        "learn_noise": True,
+        "noise_decay": 1.0,
+        "relu_prior": True,
+        "prior_inputs": 16,
+        "augment": False,
+    }
+
+
+def describe_change(name: str, value: Any) -> str:
+    if name == "learn_noise":
+        return "-learnednoise" if value else ""  # a given noise speaks for itself
+    if isinstance(value, bool):
+        return f"-{name}" if value else f"-no{name}"
+    return f"-{SHORT.get(name, name.replace('_', ''))}{value}"
+
+
+def whole(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name.replace('_', ' ')} must be a whole number of at least {least}, got {value!r}")
+
+
+def check_device(name: str) -> None:
+    """Not a part of the configuration's own checks: a run made on another machine can still be looked at here."""
+    try:
+        torch.zeros(1, device=name).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"device {name!r} cannot be used: {reason}") from error

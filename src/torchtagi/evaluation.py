@@ -1,0 +1,161 @@
+"""What a trained network knows, and whether it knows when it does not.
+
+`scores` are the numbers of one test set. `out_of_distribution` asks if uncertainty tells images of the task from
+foreign ones. `evaluate` does both for a run and keeps the answer in its folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchtagi import data, metrics
+from torchtagi.likelihood import ClassPrediction, HierarchicalClassification
+from torchtagi.runs import EVALUATION, Run, RunError
+from torchtagi.tasks import Task, find_task
+
+PREDICTION_BATCH = 1000  # large enough to be fast, small enough for a few hundred MB
+
+Scores = dict[str, float]
+
+
+@torch.no_grad()
+def predict(net: nn.Module, likelihood: HierarchicalClassification, images: Tensor) -> ClassPrediction:
+    """Predict in evaluation mode, and put both modules back into the mode they were in."""
+    modes = [(module, module.training) for module in (net, likelihood)]
+    for module, _ in modes:
+        module.eval()
+    try:
+        parts = [likelihood.predict(net(x)) for x in images.split(PREDICTION_BATCH)]
+    finally:
+        for module, training in modes:
+            module.train(training)
+    return ClassPrediction(
+        torch.cat([part.probs for part in parts]),
+        torch.cat([part.epistemic for part in parts]),
+        torch.cat([part.aleatoric for part in parts]),
+    )
+
+
+def scores(prediction: ClassPrediction, labels: Tensor) -> Scores:
+    """Error in %; the rest as `torchtagi.metrics` defines it."""
+    probs = prediction.probs
+    return {
+        "error": 100 * metrics.error_rate(probs, labels),
+        "nll": metrics.nll(probs, labels),
+        "ece": metrics.ece(probs, labels),
+        "brier": metrics.brier(probs, labels),
+        "auroc_ovr": metrics.auroc_one_vs_rest(probs, labels),
+        "auroc_misclassification": metrics.auroc_misclassification(probs, labels),
+    }
+
+
+UNCERTAINTIES: dict[str, Callable[[ClassPrediction], Tensor]] = {
+    "entropy": lambda prediction: prediction.entropy,
+    "max_probability": lambda prediction: 1 - prediction.confidence,
+    "epistemic_variance": lambda prediction: prediction.epistemic.sum(1),
+}
+"""Three measures of how foreign an image looks; larger is more foreign."""
+
+
+def out_of_distribution(inside: ClassPrediction, outside: ClassPrediction) -> dict[str, Scores]:
+    """For each measure, the AUROC of telling foreign images from the task's own, and the share of the task's
+    own that is taken for foreign at the threshold which finds 95 % of the foreign ones."""
+    foreign = torch.cat([torch.zeros(len(inside.probs)), torch.ones(len(outside.probs))])
+    found = {}
+    for name, measure in UNCERTAINTIES.items():
+        values = torch.cat([measure(inside), measure(outside)]).cpu()
+        found[name] = {
+            "auroc": metrics.auroc(values, foreign),
+            "fpr_at_95_tpr": metrics.fpr_at_tpr(values, foreign),
+        }
+    return found
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A run's test set, the predictions for it, and what they are worth."""
+
+    task: Task
+    test: data.ImageSet
+    labels: Tensor
+    prediction: ClassPrediction
+    scores: Scores
+    confusion: Tensor
+    outside: ClassPrediction | None
+    detection: dict[str, Scores] | None
+    note: str | None
+    """Why there is no `detection`, if there is none."""
+
+    @property
+    def entropy_quantiles(self) -> Tensor:
+        """The 0, 1, …, 100 % quantiles of the test set's entropies: a ruler for one image's uncertainty."""
+        return self.prediction.entropy.double().quantile(torch.linspace(0, 1, 101, dtype=torch.float64))
+
+    def summary(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "images": len(self.labels),
+            **self.scores,
+            "confusion": self.confusion.tolist(),
+            "out_of_distribution": self.detection,
+            "out_of_distribution_set": self.task.outside,
+            "out_of_distribution_note": self.note,
+            "entropy_quantiles": [round(value, 6) for value in self.entropy_quantiles.tolist()],
+        }
+
+
+def load_model(run: Run, device: str = "cpu") -> tuple[nn.Module, HierarchicalClassification]:
+    """A run's network and likelihood, ready to predict."""
+    saved = run.load()
+    if not isinstance(saved.likelihood, HierarchicalClassification):
+        raise RunError(f"{run.folder} is not a classifier: its likelihood is {type(saved.likelihood).__name__}")
+    return channels_last(saved.net, device).eval(), saved.likelihood.to(device).eval()
+
+
+def channels_last(net: nn.Module, device: str) -> nn.Module:
+    """The layout in which convolutions are fastest, in training and in evaluation alike: bits depend on it."""
+    moved: nn.Module = net.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return moved
+
+
+def evaluate(run: Run, download: bool = True, progress: Callable[[str], None] | None = None) -> Evaluation:
+    """Predict the test set and the foreign set, and write `evaluation.json`.
+
+    A foreign set that is absent, and cannot be fetched or must not be, is no failure: `note` says so.
+    """
+    say = progress or (lambda message: None)
+    task = find_task(run.config["task"])
+    net, likelihood = load_model(run)
+    limit = slice(run.config.get("test_samples"))
+    test = data.load(task.name, "test").subset(limit).to("cpu", torch.channels_last)
+    if test.labels is None:
+        raise RunError(f"{task.name} has no labels to compare with")
+    say(f"predicting {len(test):,} test {task.thing}s")
+    prediction = predict(net, likelihood, test.images)
+    outside, note = None, None
+    try:
+        say(f"looking for {task.outside}")
+        foreign = data.load(task.outside, "test", preprocessing=test.preprocessing, download=download)
+        images = foreign.subset(limit).to("cpu", torch.channels_last).images
+        say(f"predicting {len(images):,} images of {task.outside}")
+        outside = predict(net, likelihood, images)
+    except data.DataError as error:
+        note = f"out-of-distribution detection skipped: {error}"
+    evaluation = Evaluation(
+        task=task,
+        test=test,
+        labels=test.labels,
+        prediction=prediction,
+        scores=scores(prediction, test.labels),
+        confusion=metrics.confusion_matrix(prediction.probs, test.labels),
+        outside=outside,
+        detection=None if outside is None else out_of_distribution(prediction, outside),
+        note=note,
+    )
+    run.write_json(EVALUATION, evaluation.summary())
+    return evaluation

@@ -1,0 +1,214 @@
+"""Run folders: all that is known about one training.
+
+    config.json             what was asked for, and the versions that did it
+    metrics.jsonl           one line an epoch
+    checkpoint.safetensors  the posterior and the position in the data: where to go on from
+    evaluation.json, plots/, report.html    written by looking at it
+
+Every file is replaced whole, so a run killed at any moment leaves a folder that can be read and continued. An
+epoch's metrics are written before its checkpoint: if the run dies between the two, the line belongs to an epoch
+that will be learned again, and `keep` drops it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from torchtagi import checkpoint
+from torchtagi.checkpoint import CheckpointError, Saved, write_atomically
+
+CONFIG, METRICS, CHECKPOINT = "config.json", "metrics.jsonl", "checkpoint.safetensors"
+EVALUATION, PLOTS, REPORT = "evaluation.json", "plots", "report.html"
+IDENTITY = ("task", "network", "setting", "seed")
+
+Row = dict[str, Any]
+
+
+class RunError(ValueError):
+    """A folder that is not a run, or not one that can do what was asked."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder with its configuration."""
+
+    folder: Path
+    config: Row
+
+    @classmethod
+    def create(cls, folder: str | Path, config: Row, overwrite: bool = False) -> Run:
+        """A new run in `folder`; an existing one is replaced only with `overwrite`, other files never."""
+        folder = Path(folder)
+        if folder.exists() and not folder.is_dir():
+            raise RunError(f"{folder} is a file, not a folder")
+        if folder.is_dir() and any(folder.iterdir()):
+            if not (folder / CONFIG).is_file():
+                raise RunError(f"{folder} is not empty and is not a run; choose another folder")
+            if not overwrite:
+                raise RunError(f"{folder} holds a run already; --resume continues it, --overwrite replaces it")
+            for name in (CHECKPOINT, METRICS, EVALUATION, REPORT):
+                (folder / name).unlink(missing_ok=True)
+            shutil.rmtree(folder / PLOTS, ignore_errors=True)
+        run = cls(folder, config)
+        run.write_json(CONFIG, config)
+        run.write_metrics([])
+        return run
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Run:
+        """An existing run, its configuration checked for what every reader needs."""
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise RunError(f"there is no run folder {folder}")
+        if not (folder / CONFIG).is_file():
+            raise RunError(f"{folder} is not a run: it has no {CONFIG}")
+        config = read_json(folder / CONFIG)
+        missing = [name for name in IDENTITY if name not in config]
+        if missing:
+            raise RunError(f"{folder / CONFIG} does not say its {', '.join(missing)}")
+        return cls(folder, config)
+
+    # ---- metrics -----------------------------------------------------------------------------------------
+
+    def metrics(self) -> list[Row]:
+        """One row an epoch, in order."""
+        path = self.folder / METRICS
+        if not path.is_file():
+            return []
+        rows = []
+        for number, line in enumerate(read_text(path).splitlines(), 1):
+            try:
+                row = json.loads(line)
+                if not isinstance(row, dict) or not isinstance(row["epoch"], int):
+                    raise TypeError
+            except (json.JSONDecodeError, KeyError, TypeError) as error:
+                raise RunError(f"{path}, line {number} is not a row of metrics: {line[:60]!r}") from error
+            rows.append(row)
+        return rows
+
+    def add_metrics(self, row: Row) -> None:
+        self.write_metrics([*self.metrics(), row])
+
+    def keep_metrics(self, epochs: int) -> None:
+        """Forget what was measured after the first `epochs` epochs."""
+        rows = self.metrics()
+        kept = [row for row in rows if row["epoch"] <= epochs]
+        if [row["epoch"] for row in kept] != list(range(1, epochs + 1)):
+            raise RunError(f"{self.folder / METRICS} lacks some of the {epochs} epochs of the checkpoint")
+        if len(kept) != len(rows):
+            self.write_metrics(kept)
+
+    def write_metrics(self, rows: Iterable[Row]) -> None:
+        text = "".join(json.dumps(without_nan(row)) + "\n" for row in rows)
+        write_atomically(self.folder / METRICS, text.encode())
+
+    # ---- checkpoint --------------------------------------------------------------------------------------
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / CHECKPOINT
+
+    def save(self, net: nn.Module, likelihood: nn.Module, position: Row) -> None:
+        checkpoint.save(self.checkpoint, net, likelihood, {"position": position})
+
+    def restore(self, net: nn.Module, likelihood: nn.Module) -> Row:
+        """Load the checkpoint into `net` and `likelihood`; returns the position it was saved at."""
+        extra = checkpoint.restore(self.checkpoint, net, likelihood)
+        position = extra.get("position")
+        if not isinstance(position, dict):
+            raise CheckpointError(f"{self.checkpoint}: does not say where in its training it was saved")
+        return position
+
+    def load(self) -> Saved:
+        """The trained network and its likelihood."""
+        if not self.checkpoint.is_file():
+            raise RunError(f"{self.folder} has no {CHECKPOINT}: only its configuration and metrics were kept")
+        saved = checkpoint.load(self.checkpoint)
+        if saved.likelihood is None:
+            raise CheckpointError(f"{self.checkpoint}: has no likelihood")
+        return saved
+
+    # ---- other files -------------------------------------------------------------------------------------
+
+    def write_json(self, name: str, content: Row) -> None:
+        self.write(name, (json.dumps(without_nan(content), indent=1) + "\n").encode())
+
+    def write(self, name: str, content: bytes) -> Path:
+        path = self.folder / name
+        write_atomically(path, content)
+        return path
+
+    def evaluation(self) -> Row | None:
+        """What the last `evaluate` found, if there was one."""
+        path = self.folder / EVALUATION
+        return read_json(path) if path.is_file() else None
+
+    def clear_leftovers(self) -> None:
+        """Remove the temporary files of writes that were killed."""
+        for name in (CONFIG, METRICS, CHECKPOINT, EVALUATION, REPORT):
+            for leftover in self.folder.glob(f".{name}.*"):
+                leftover.unlink(missing_ok=True)
+
+    def record(self, results: str | Path) -> Path:
+        """Copy what is worth keeping for ever, configuration and metrics, into a folder of recorded runs."""
+        if not self.metrics():
+            raise RunError(f"{self.folder} has not finished an epoch yet: nothing to record")
+        target = Path(results) / "-".join(
+            [*(str(self.config[key]) for key in IDENTITY[:3]), f"seed{self.config['seed']}"]
+        )
+        for name in (CONFIG, METRICS):
+            write_atomically(target / name, (self.folder / name).read_bytes())
+        return target
+
+
+def recorded(results: str | Path) -> list[Run]:
+    """The runs below a folder, in the order of their names; other folders and files are passed over."""
+    results = Path(results)
+    if not results.is_dir():
+        raise RunError(f"there is no folder {results}")
+    found = [path.parent for path in results.glob(f"**/{CONFIG}") if (path.parent / METRICS).is_file()]
+    return [Run.open(folder) for folder in sorted(found)]
+
+
+def result_rows(runs: Iterable[Run]) -> list[Row]:
+    """One flat row for each epoch of each run: what it was, then what was measured."""
+    rows = []
+    for run in runs:
+        identity = {key: run.config[key] for key in IDENTITY}
+        for row in run.metrics():
+            rows.append({**identity, **{k: v for k, v in row.items() if not isinstance(v, list | dict)}})
+    return rows
+
+
+def read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise RunError(f"{path} is not text") from error
+
+
+def read_json(path: Path) -> Row:
+    try:
+        content = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise RunError(f"{path} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise RunError(f"{path} must hold a JSON object, got {type(content).__name__}")
+    return content
+
+
+def without_nan(value: Any) -> Any:
+    """JSON has no NaN: a quantity that is not defined becomes null."""
+    if isinstance(value, dict):
+        return {key: without_nan(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
