@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,10 +18,10 @@ from torch.utils import _pytree as pytree
 from torchtagi.checks import require_values, require_variance
 
 
+# A dataclass, because FSDP and DDP look into dataclasses, but into no other class, for a module's output tensors.
+@dataclass(init=False, repr=False, eq=False, slots=True)
 class Gaussian:
     """Independent Gaussian units N(mean, var); `var` None means they are known exactly."""
-
-    __slots__ = ("mean", "var")
 
     mean: Tensor
     var: Tensor | None
@@ -152,11 +153,10 @@ class Gaussian:
                 "requires_grad_() on it before the forward pass, and backward() on the evidence after it"
             )
         mean = self.mean.detach() + self.var * self.mean.grad
-        # A shared input hears every observation as if independent; the information form agrees with
-        # v + v²·dv for one message and cannot become negative for many.
-        shrink = self.var * self.var.grad
-        var = torch.where(shrink > -1, self.var * (1 + shrink), self.var / (1 - shrink))
-        return Gaussian.trusted(mean, var.detach())
+        # One message leaves a positive variance. Many add up as if independent, and might not: as in an update,
+        # no more than nine tenths go at once.
+        var = self.var.detach() * (1 + self.var.detach() * self.var.grad).clamp_min(0.1)
+        return Gaussian.trusted(mean, var)
 
     def __repr__(self) -> str:
         return f"Gaussian(mean={self.mean!r}, var={self.var!r})"
@@ -178,7 +178,7 @@ def cat(parts: Sequence[Gaussian], dim: int = 0) -> Gaussian:
     return Gaussian.trusted(torch.cat([part.mean for part in parts], dim), var)
 
 
-# FSDP looks for tensors in a module's output with pytree; so do torch.func and torch.export.
+# torch.func and torch.export find tensors with pytree, and so did FSDP before torch 2.13.
 pytree.register_pytree_node(
     Gaussian,
     lambda pair: ([pair.mean, pair.var], None),

@@ -77,16 +77,11 @@ class Listen(torch.autograd.Function):
             # R ≥ κ v is −dv ≤ 1/((1 + κ) v); a louder message is scaled down to that
             excess = (var * dvar).mul_(-1 - ctx.ledger.bound).clamp_(min=1)
             dmean, dvar = dmean / excess, dvar / excess
-        squared = dmean * dmean
-        silent = -torch.finfo(dvar.dtype).tiny  # an entry not observed has dm = dv = 0
-        ctx.ledger.entries.append(
-            (
-                ctx.call,
-                torch.count_nonzero(dvar),
-                (squared / dvar.clamp(max=silent)).sum(),
-                (squared * var).sum(),
-            )
-        )
+        own = dmean * dmean * var
+        # An entry not observed has dm = dv = 0. A message that widens (dv > 0, as AGVI's may) is no observation
+        # with noise; it moves the mean by v dm, as one without noise would.
+        explained = torch.where(dvar < 0, dmean * dmean / dvar, -own)
+        ctx.ledger.entries.append((ctx.call, torch.count_nonzero(dvar), explained.sum(), own.sum()))
         return dmean, dvar, None, None
 
 

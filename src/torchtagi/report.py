@@ -153,7 +153,12 @@ def cards(evaluation: Evaluation, rows: list[Row], paper_error: dict[int, float]
 def foreign_section(evaluation: Evaluation, figures: dict[str, str]) -> str:
     title = "Does it notice what it has never seen?"
     if evaluation.detection is None:
-        return section(title, evaluation.note or "")
+        # `note` names the address to fetch it from, which has no place in a page that needs no network
+        return section(
+            title,
+            f"Not measured: {evaluation.task.outside} is not on this machine. With it, `tagi report` compares how "
+            "uncertain the network is about its images and about its own.",
+        )
     body = [
         [MEASURES[name], f"{found['auroc']:.4f}", f"{100 * found['fpr_at_95_tpr']:.1f} %"]
         for name, found in evaluation.detection.items()

@@ -8,9 +8,9 @@ h = var.grad. Three rules apply it:
 `capped`     the same, with each |Δm| and |Δs| at most √s/cap (cap 0.1 for one sample, 2 below 256, 3 from there):
              parity with the authors' code.
 
-`coherent`   (default) the observations of a batch share weights. Along the direction s g the joint linearised
-             posterior is a parabola, and its minimum is known exactly. With innovation r, predictive variance v
-             and noise R of each observation,
+`coherent`   (default) the observations of a batch share weights. The exact step of the joint linearised posterior
+             solves a system in the observations' covariance K + R; the messages' direction s g gets the length that
+             solves it best. With innovation r, predictive variance v and noise R of each observation,
 
                  α = Σ r·dm / (q + Σ R dm²),        q = Σ_θ s g²,  the variance of the outputs along s g
 
@@ -43,7 +43,6 @@ SMALL = 1 << 14  # below this many weights the calls cost more than the numbers:
 flatten = torch._C._nn.flatten_dense_tensors
 unflatten = torch._C._nn.unflatten_dense_tensors
 
-Report = dict[str, float]
 Tensors = list[Tensor] | tuple[Tensor, ...]
 
 
@@ -91,7 +90,7 @@ class Update(torch.optim.Optimizer):
         self.output_bound, self.weight_bound, self.floor = output_bound, weight_bound, floor
         self.process_group, self.sharded, self.averaged_over = parallelism(net)
         super().__init__([group_of(group) for group in groups or [{"modules": [net]}]], {"lr": lr})
-        self.reports: list[Report] = []
+        self.reports: list[dict[str, float]] = []
         self.ledger = Ledger(gain_bound if rule == "coherent" else 0.0)
         (outputs or net).register_forward_hook(Tap(self.ledger))
 
@@ -111,9 +110,9 @@ class Update(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 evidence = closure()
-        groups = [Group(group, self.sharded, self.averaged_over) for group in self.param_groups]
-        groups = [group for group in groups if group.means]
-        if groups:
+        everything = [Group(group, self.sharded, self.averaged_over) for group in self.param_groups]
+        groups = [group for group in everything if group.means]
+        if groups or self.sharded:  # a process whose shards are all empty still has its share in the sums
             heard, q = self.gather(groups)
             if not math.isfinite(sum(heard) + q):
                 raise FloatingPointError(
@@ -121,9 +120,20 @@ class Update(torch.optim.Optimizer):
                     "out of range, or the network's variances have run off"
                 )
             apply = {"paper": self.paper, "capped": self.capped, "coherent": self.coherent}[self.rule]
-            self.reports = apply(groups, heard, q)
-            for group in groups:
+            alpha = self.line_search(heard, q) if self.rule == "coherent" else 1.0
+            self.reports = []
+            for group in everything:
+                fraction = alpha * group.lr if group.heard else 0.0
+                clipped, floored = apply(group, fraction, heard) if group.means else (0, 0)
                 group.write_back()
+                self.reports.append(
+                    {
+                        "alpha": fraction,
+                        "innovation": heard.innovation,
+                        "clipped": float(clipped),
+                        "floored": float(floored),
+                    }
+                )
         self.ledger.entries.clear()
         return evidence
 
@@ -142,56 +152,51 @@ class Update(torch.optim.Optimizer):
             return heard, q
         if not self.sharded:  # every process holds all weights, and so all of q, already
             q /= dist.get_world_size(self.process_group)
-        numbers = torch.tensor([*heard, q], dtype=torch.float64, device=groups[0].means[0].device)
+        device = self.param_groups[0]["params"][0].device
+        numbers = torch.tensor([*heard, q], dtype=torch.float64, device=device)
         dist.all_reduce(numbers, group=self.process_group)
         *sums, q = numbers.tolist()
         return Heard(*sums), q
 
-    def paper(self, groups: list[Group], heard: Heard, q: float) -> list[Report]:
-        reports = []
-        for group in groups:
-            torch._foreach_add_(group.means, group.steps, alpha=group.lr)
-            torch._foreach_addcmul_(group.vars, group.vars, group.shrinks, value=group.lr)
-            floored = replace_nonpositive(group.vars, torch.finfo(group.vars[0].dtype).tiny)
-            reports.append(report(group.lr, heard, 0, floored))
-        return reports
+    def line_search(self, heard: Heard, q: float) -> float:
+        """α of the coherent rule."""
+        if not q > 0:
+            return 1.0
+        noise = max(max(1.0, heard.innovation) * heard.explained - heard.own_var, 0.0)
+        return min(1.0, heard.explained / (q + noise), self.output_bound / math.sqrt(q))
 
-    def capped(self, groups: list[Group], heard: Heard, q: float) -> list[Report]:
+    # Each rule applies a fraction of a group's messages, and returns how many entries it clipped and floored.
+
+    def paper(self, group: Group, fraction: float, heard: Heard) -> tuple[int, int]:
+        torch._foreach_add_(group.means, group.steps, alpha=fraction)
+        torch._foreach_addcmul_(group.vars, group.vars, group.shrinks, value=fraction)
+        return 0, replace_nonpositive(group.vars, torch.finfo(group.vars[0].dtype).tiny)
+
+    def capped(self, group: Group, fraction: float, heard: Heard) -> tuple[int, int]:
         cap = 0.1 if heard.samples == 1 else 2.0 if heard.samples < 256 else 3.0
-        reports = []
-        for group in groups:
-            clipped = 0
-            for mean, var, step, shrink in zip(group.means, group.vars, group.steps, group.shrinks, strict=True):
-                bound = var.sqrt().div_(cap)
-                change = var * shrink
-                clipped += clip(step, bound) + clip(change, bound)
-                mean.add_(step, alpha=group.lr)
-                var.add_(change, alpha=group.lr)
-            reports.append(report(group.lr, heard, clipped, replace_nonpositive(group.vars, 1e-5)))
-        return reports
+        clipped = 0
+        for mean, var, step, shrink in zip(group.means, group.vars, group.steps, group.shrinks, strict=True):
+            bound = var.sqrt().div_(cap)
+            change = var * shrink
+            clipped += clip(step, bound) + clip(change, bound)
+            mean.add_(step, alpha=fraction)
+            var.add_(change, alpha=fraction)
+        return clipped, replace_nonpositive(group.vars, 1e-5)
 
-    def coherent(self, groups: list[Group], heard: Heard, q: float) -> list[Report]:
-        alpha = 1.0
-        if q > 0:
-            noise = max(max(1.0, heard.innovation) * heard.explained - heard.own_var, 0.0)
-            alpha = min(alpha, heard.explained / (q + noise), self.output_bound / math.sqrt(q))
-        reports = []
-        for group in groups:
-            fraction = alpha * group.lr
-            clipped = floored = 0
-            # The bounds act seldom. A length or a largest entry tells when none of them can.
-            longest = self.weight_bound / max(fraction, 1e-30)
-            if q > longest**2 and largest(group.terms) > longest**2:
-                for step, var in zip(group.steps, group.vars, strict=True):
-                    clipped += clip(step, var.sqrt().mul_(longest))
-            torch._foreach_add_(group.means, group.steps, alpha=fraction)
-            if fraction * group.most_shrink > 1 - self.floor:
-                least = (self.floor - 1) / fraction
-                floored = sum(int((shrink < least).sum()) for shrink in group.shrinks)
-                torch._foreach_clamp_min_(group.shrinks, least)
-            torch._foreach_addcmul_(group.vars, group.vars, group.shrinks, value=fraction)
-            reports.append(report(fraction, heard, clipped, floored))
-        return reports
+    def coherent(self, group: Group, fraction: float, heard: Heard) -> tuple[int, int]:
+        clipped = floored = 0
+        # The bounds act seldom. A length or a largest entry tells when none of them can.
+        longest = self.weight_bound / max(fraction, 1e-30)
+        if group.length > longest**2 and largest(group.terms) > longest**2:
+            for step, var in zip(group.steps, group.vars, strict=True):
+                clipped += clip(step, var.sqrt().mul_(longest))
+        torch._foreach_add_(group.means, group.steps, alpha=fraction)
+        if fraction * group.most_shrink > 1 - self.floor:
+            least = (self.floor - 1) / fraction
+            floored = sum(int((shrink < least).sum()) for shrink in group.shrinks)
+            torch._foreach_clamp_min_(group.shrinks, least)
+        torch._foreach_addcmul_(group.vars, group.vars, group.shrinks, value=fraction)
+        return clipped, floored
 
 
 class Group:
@@ -200,18 +205,25 @@ class Group:
     steps: Tensors  # s g, the direction of the means
     terms: Tensors  # s g², its squared length in prior standard deviations
     shrinks: Tensors  # s h, the relative change of the variances
+    length: float
     most_shrink: float
 
     def __init__(self, group: dict[str, Any], sharded: bool, averaged_over: int) -> None:
         self.lr = float(group["lr"])
+        self.heard = False  # whether a message came, be it to another process's shards
         tensors = group["params"]
         columns: list[list[Tensor]] = [[], [], [], []]
         for mean, var in zip(tensors[::2], tensors[1::2], strict=True):
             row = (mean, var, mean.grad, var.grad)
             if row[2] is None or row[3] is None:
                 continue
+            self.heard = True
+            if sharded:
+                row = tuple(tensor.to_local() for tensor in row)
+                if not row[0].numel():
+                    continue
             for column, tensor in zip(columns, row, strict=True):
-                column.append(tensor.to_local() if sharded else tensor)
+                column.append(tensor)
         self.owned = columns[:2]
         self.flat = 0 < sum(mean.numel() for mean in columns[0]) <= SMALL
         if self.flat:
@@ -225,7 +237,8 @@ class Group:
         """Σ s g² over the group."""
         self.steps = torch._foreach_mul(self.vars, self.dmeans)
         self.terms = torch._foreach_mul(self.steps, self.dmeans)
-        return sum(total.item() for total in torch._foreach_norm(self.terms, 1))  # no term is negative
+        self.length = sum(total.item() for total in torch._foreach_norm(self.terms, 1))  # no term is negative
+        return self.length
 
     def largest_shrink(self) -> float:
         """max |s h| over the group."""
@@ -259,15 +272,6 @@ def replace_nonpositive(variances: Tensors, value: float) -> int:
         count += int(dead.sum())
         var.masked_fill_(dead, value)
     return count
-
-
-def report(alpha: float, heard: Heard, clipped: int, floored: int) -> Report:
-    return {
-        "alpha": alpha,
-        "innovation": heard.innovation,
-        "clipped": float(clipped),
-        "floored": float(floored),
-    }
 
 
 def parallelism(net: nn.Module) -> tuple[Any, bool, int]:

@@ -172,7 +172,10 @@ ARGUMENTS: list[tuple[Callable[[], object], str]] = [
     (lambda: prior_std("zero", 3, 3), "prior.*'zero'"),
     (lambda: GaussianParameter((2,), var_gain=0.0), r"var_gain.*0\.0"),
     (lambda: GaussianParameter((2,)).set_(0.0, 0.0), r"var must be positive and finite, got 0\.0"),
-    (lambda: GaussianParameter((2,)).set_(0.0, torch.tensor([1.0, -2.0])), r"var must be positive and finite, got -2\.0"),
+    (
+        lambda: GaussianParameter((2,)).set_(0.0, torch.tensor([1.0, -2.0])),
+        r"var must be positive and finite, got -2\.0",
+    ),
     (lambda: GaussianParameter((2,)).set_(0.0, math.nan), "var must be positive and finite, got nan"),
 ]
 

@@ -102,7 +102,8 @@ class Likelihood(nn.Module):
     `likelihood.predict(z)`        what will be observed, with its uncertainty
     `likelihood.log_prob(z, y)`    log-probability of held-out data, one number a sample
 
-    `learn_noise=True` learns the noise from the innovations in training; `noise_std` is then its floor.
+    `learn_noise=True` learns the noise from the innovations in training; `noise_std` is then its floor. Of several
+    processes each learns it from its own share of the data.
     """
 
     noise_var: Tensor
@@ -149,7 +150,7 @@ class Likelihood(nn.Module):
                 return self.predictive_noise_var
             batch_var = excess.mean().to(self.residual_var.dtype)
             if bool(torch.isfinite(batch_var)):  # a square may overflow where the innovation does not
-                self.residual_var.lerp_(batch_var, min(1.0, excess.numel() / NOISE_MEMORY))
+                self.residual_var.lerp_(batch_var, min(1.0, excess.numel() / NOISE_MEMORY)).clamp_(min=0)
                 return torch.maximum(self.predictive_noise_var, batch_var)
             return self.predictive_noise_var
 

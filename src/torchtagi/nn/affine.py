@@ -106,6 +106,8 @@ class Affine(Layer):
         self.check_shape(x.shape)
         parameters: dict[str, Any] = self._modules  # past the slow look-up, as in GaussianParameter.pair
         weight, weight_var = parameters["weight"].pair()
+        if x.mean.dtype != weight.dtype:
+            raise TypeError(f"{type(self).__name__}: input is {x.mean.dtype}, but the weights are {weight.dtype}")
         bias, bias_var = (None, None) if parameters["bias"] is None else parameters["bias"].pair()
         return Gaussian.trusted(
             *AffineMoments.apply(self.product, x.mean, x.var, weight, weight_var, bias, bias_var)

@@ -134,7 +134,7 @@ class MaxPool2d(Layer):
 
     def likeliest(self, mean: Tensor, var: Tensor, nodes: int = 12) -> Tensor:
         """Where each window's entry of greatest P(largest) lies: P_i = E_{t~N_i}[Π_{j≠i} Φ((t−m_j)/σ_j)],
-        by Gauss–Hermite quadrature."""
+        by Gauss–Hermite quadrature: approximate where the window's variances differ much."""
         plane = torch.arange(mean.shape[2] * mean.shape[3], device=mean.device, dtype=mean.dtype)
         places = self.windows(plane.view(1, 1, *mean.shape[2:]), fill=-1)
         inside = places >= 0
