@@ -52,8 +52,8 @@ def test_shapes_of_the_tables(build, shape, expected):
 
 
 def test_resnet18_size():
-    """The usual CIFAR ResNet18 has 11,173,962 parameters, 9,600 of them batch norm's affine ones, which we leave out,
-    and 5,130 its ten-class output, which here has 11 nodes."""
+    """The usual CIFAR ResNet18 has 11,173,962 parameters, 9,600 of them batch norm's affine ones, which we leave
+    out, and 5,130 its ten-class output, which here has 11 nodes."""
     count = sum(p.numel() for name, p in models.resnet18().named_parameters() if name.endswith("mean"))
     assert count == 11_173_962 - 9_600 - 5_130 + (512 * 11 + 11)
 

@@ -29,7 +29,7 @@ def digits():
     [(0.03, 1, 400, 45.0), (0.03, 16, 1500, 30.0), (1.0, 64, 2000, 40.0), (0.03, 256, 2560, 75.0)],
 )
 def test_learns_without_collapse(grid, digits, noise_std, batch, samples, limit):
-    row = grid.train_cell("mnist-cnn", noise_std, batch, 0, *digits, samples, tested=500)
+    row = grid.train_cell("mnist-cnn", noise_std, batch, 0, "whole", *digits, samples, tested=500)
     assert row["smallest_var"] > 0
     assert row["nll"] is not None, "a value was not finite"
     assert row["error"] < limit
@@ -39,5 +39,5 @@ def test_the_paper_rule_does_collapse(grid, digits, monkeypatch):
     """What the default rule is measured against: the same cell, observations taken as independent."""
     coherent = grid.tagi.Update
     monkeypatch.setattr(grid.tagi, "Update", lambda net: coherent(net, "paper"))
-    row = grid.train_cell("mnist-cnn", 0.03, 64, 0, *digits, 1280, tested=500)
+    row = grid.train_cell("mnist-cnn", 0.03, 64, 0, "whole", *digits, 1280, tested=500)
     assert row["error"] > 60

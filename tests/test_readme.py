@@ -11,7 +11,7 @@ def test_code_blocks_run_and_learn():
     assert len(blocks) == 4
     names: dict[str, object] = {}
     for number, block in enumerate(blocks):
-        exec(compile(block, f"README block {number}", "exec"), names)  # noqa: S102 - our own text
+        exec(compile(block, f"README block {number}", "exec"), names)
         if number == 0:
             assert names["error"] < 0.13, "the first example's fit: its noise is 0.1"
             assert 0.85 < names["inside"] < 0.995, "95 % intervals hold about that share of the data"

@@ -15,7 +15,7 @@ import torchtagi as tagi
 from torchtagi import data, plots
 from torchtagi.evaluation import Evaluation, scores
 from torchtagi.metrics import confusion_matrix
-from torchtagi.report import write_report
+from torchtagi.report import page, write_report
 from torchtagi.runs import Run, RunError
 from torchtagi.tasks import TASKS
 
@@ -54,21 +54,21 @@ def reported(trained, tmp_path_factory):
         for variable in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
             patch.setenv(variable, str(place / "cache"))
         state = torch.get_rng_state()
-        page = write_report(run)
+        written = write_report(run)
         assert torch.equal(state, torch.get_rng_state()), "looking at a run does not disturb anybody's randomness"
-    return run, page
+    return run, written
 
 
 def test_page_is_self_contained(reported):
-    run, path = reported
+    _, path = reported
     text = path.read_text()
     assert "http://" not in text
     assert "https://" not in text
     assert not re.search(r"url\(|@import", text)
-    page = Page(text)
-    assert page.open == []
-    assert len(page.loads) == 10, "five figures, each light and dark"
-    for address in page.loads:
+    parsed = Page(text)
+    assert parsed.open == []
+    assert len(parsed.loads) == 10, "five figures, each light and dark"
+    for address in parsed.loads:
         kind, _, content = address.partition(",")
         assert kind == "data:image/png;base64"
         Image.open(io.BytesIO(base64.b64decode(content))).verify()
@@ -77,7 +77,7 @@ def test_page_is_self_contained(reported):
 
 def test_page_says_what_the_run_is(reported):
     run, path = reported
-    page = Page(path.read_text())
+    parsed = Page(path.read_text())
     row = run.metrics()[-1]
     for expected in (
         "mnist · cnn · default-samples480-testsamples300 · seed 0",
@@ -88,7 +88,7 @@ def test_page_says_what_the_run_is(reported):
         "207,219 weights",
         "fashion-mnist is not on this machine",
     ):
-        assert expected in page.text
+        assert expected in parsed.text
 
 
 def test_plots_are_drawn_as_files(reported):
@@ -106,13 +106,14 @@ def test_no_report_before_the_first_epoch(tmp_path):
         write_report(run)
 
 
-def test_names_are_escaped(reported, tmp_path):
-    run, _ = reported
-    copied = Run.open(shutil.copytree(run.folder, tmp_path / "run"))
-    copied.write_json("config.json", {**copied.config, "setting": "<script>alert(1)</script>"})
-    text = write_report(Run.open(copied.folder)).read_text()
-    Page(text)
+def test_names_are_escaped(trained):
+    odd = Run(trained.folder, {**trained.config, "setting": "<script>alert(1)</script>"})
+    probs = torch.eye(10)
+    figures = dict.fromkeys(("learning", "reliability", "uncertain", "weights"), "")
+    text = page(odd, odd.metrics(), made_up(probs, torch.arange(10)), {1: 1.88}, figures)
+    assert Page(text).open == []
     assert "&lt;script&gt;" in text
+    assert "There is not a single mistake" in text
 
 
 def made_up(probs, labels, outside=None):
@@ -128,7 +129,7 @@ def made_up(probs, labels, outside=None):
 
 def shown_levels(figure):
     """The grey level of each picture in a gallery, which here is the image's number."""
-    return [int(axes.images[0].get_array()[0, 0]) for axes in figure.axes if axes.images]
+    return [int(image.get_array()[0, 0]) for image in figure.axes[0].images]
 
 
 def test_galleries_pick_the_right_images():
@@ -142,8 +143,9 @@ def test_galleries_pick_the_right_images():
     assert shown_levels(plots.most_uncertain(evaluation)) == list(range(24))
     wrong = plots.confidently_wrong(evaluation)
     assert shown_levels(wrong) == [30, 20, 5]
-    title = wrong.axes[0].title.get_text() or wrong.axes[0].get_title()
-    assert title.startswith("is 4\n0 ")
+    assert [text.get_text().partition("   ")[0] for text in wrong.axes[0].texts] == [
+        f"is 4\n0 {100 * confidence[i]:.0f}%" for i in (30, 20, 5)
+    ]
     assert plots.foreign_images(evaluation) is None
     assert plots.confidently_wrong(made_up(probs, torch.zeros(40, dtype=torch.long))) is None
 

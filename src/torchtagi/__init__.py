@@ -4,7 +4,7 @@ __version__ = "0.1.0"
 
 from torchtagi import nn
 from torchtagi.checkpoint import CheckpointError, load, restore, save
-from torchtagi.condition import condition
+from torchtagi.condition import CHUNK, condition
 from torchtagi.gaussian import Gaussian, cat
 from torchtagi.likelihood import (
     Binary,
@@ -18,6 +18,7 @@ from torchtagi.prior import match_prior, use_relu_prior
 from torchtagi.update import Update
 
 __all__ = [
+    "CHUNK",
     "Binary",
     "CheckpointError",
     "ClassPrediction",

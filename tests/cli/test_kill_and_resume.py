@@ -36,7 +36,8 @@ def wait_for_epoch(process, folder, epoch):
 
 def test_terminated_then_killed_then_resumed_is_bit_identical(tmp_path):
     uninterrupted = start(tmp_path / "whole", *SHAPE)
-    assert uninterrupted.wait(180) == 0, uninterrupted.communicate()
+    _, err = uninterrupted.communicate(timeout=180)
+    assert uninterrupted.returncode == 0, err
 
     folder = tmp_path / "stopped"
     process = start(folder, *SHAPE)
