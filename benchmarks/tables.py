@@ -1,0 +1,76 @@
+"""Write docs/measurements.md from the logs in results/: python benchmarks/tables.py"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+GOALS = {"mlp": 1.0, "resnet18": 2.6}  # how many Adam steps a TAGI step may cost; 2.4 for the others
+
+
+def step_table() -> list[str]:
+    rows = json.loads((ROOT / "results" / "step.json").read_text())
+    lines = [
+        "## A step against Adam's",
+        "",
+        "`python benchmarks/step.py`, two cores of an AMD EPYC, torch 2.13 CPU. Both take turns in one run;",
+        "the best time of each counts. Memory is the peak of a step, parameters and optimizer state included.",
+        "",
+        "| network | batch | TAGI ms | Adam ms | time ratio | aim | memory ratio |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        goal = GOALS.get(row["network"], 2.4)
+        missed = " (missed)" if row["ratio"] > goal else ""
+        lines.append(
+            f"| {row['network']} | {row['batch']} | {row['tagi_ms']:.2f} | {row['adam_ms']:.2f} "
+            f"| {row['ratio']:.2f}{missed} | {goal} | {row['memory_ratio']:.2f} |"
+        )
+    return lines
+
+
+def grid_tables() -> list[str]:
+    lines = [
+        "## The grid",
+        "",
+        "`python benchmarks/grid.py`: default rule, 10,000 training samples (2,000 at batch 1), 2,000 test images,",
+        "two seeds. Mean error in %, the worse seed in brackets. In chunks of 16, the default, batch 64 or 256",
+        "learns what batch 16 learns; whole, it is one step.",
+    ]
+    for path in sorted((ROOT / "results" / "grid").glob("*.jsonl")):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        noises = sorted({row["noise_std"] for row in rows})
+        collapsed = [row for row in rows if row["collapsed"]]
+        lines += ["", f"### {path.stem}", "", "| batch | " + " | ".join(f"σ_V = {n}" for n in noises) + " |"]
+        lines.append("|---|" + "---:|" * len(noises))
+        for batch, taken in itertools.product(sorted({row["batch"] for row in rows}), ("chunks", "whole")):
+            cells = []
+            for noise in noises:
+                key = (batch, taken, noise)
+                errors = [r["error"] for r in rows if (r["batch"], r["taken"], r["noise_std"]) == key]
+                cells.append(f"{sum(errors) / len(errors):.1f} ({max(errors):.1f})" if errors else "not run")
+            if set(cells) != {"not run"}:
+                name = f"{batch}, {taken}" if batch > 16 else str(batch)
+                lines.append(f"| {name} | " + " | ".join(cells) + " |")
+        lines += [
+            "",
+            f"{len(rows)} cells; no value was ever not finite, the smallest variance was "
+            f"{min(row['smallest_var'] for row in rows):.1e}. Collapsed: {len(collapsed) or 'none'}"
+            + "".join(
+                f" (σ_V = {r['noise_std']}, batch {r['batch']} {r['taken']}, seed {r['seed']}: {r['error']} %)"
+                for r in collapsed
+            )
+            + ".",
+        ]
+    return lines
+
+
+def main() -> None:
+    text = "\n".join(["# Measurements", "", *step_table(), "", *grid_tables(), ""])
+    (ROOT / "docs" / "measurements.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
