@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test lint types check clean
 
 demo: $(READY)
-	$(BIN)/python examples/mnist_demo.py
+	$(BIN)/tagi train mnist --epochs 1 --run runs/demo --overwrite
 
 test: $(READY)
 	$(BIN)/python -m pytest

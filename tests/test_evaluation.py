@@ -40,7 +40,7 @@ def test_out_of_distribution_counts_pairs():
         own, foreign = measure(inside)[:, None], measure(outside)[None]
         pairs = ((foreign > own).double() + (foreign == own).double() / 2).mean().item()
         assert found[name]["auroc"] == pytest.approx(pairs, abs=1e-9)
-    assert found["entropy"]["auroc"] > 0.7, "larger means more foreign"
+    assert all(value["auroc"] > 0.6 for value in found.values()), "larger means more foreign"
 
 
 def test_predict_evaluates_and_leaves_the_mode(colours):
@@ -70,7 +70,7 @@ def test_evaluation_repeats_the_last_epochs_row(trained, tmp_path, monkeypatch):
     row = run.metrics()[-1]
     assert {name: row[name] for name in found.scores} == pytest.approx(found.scores, rel=1e-6)
     assert int(found.confusion.sum()) == 300
-    assert 100 * (1 - found.confusion.trace().item() / 300) == pytest.approx(row["error"])
+    assert 100 * (1 - found.confusion.trace().item() / 300) == pytest.approx(row["error"], abs=1e-4)
     assert found.detection is None
     assert "fashion-mnist" in " ".join(said)
     assert found.note is not None

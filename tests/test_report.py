@@ -144,7 +144,7 @@ def test_galleries_pick_the_right_images():
     wrong = plots.confidently_wrong(evaluation)
     assert shown_levels(wrong) == [30, 20, 5]
     assert [text.get_text().partition("   ")[0] for text in wrong.axes[0].texts] == [
-        f"is 4\n0 {100 * confidence[i]:.0f}%" for i in (30, 20, 5)
+        f"is 4\n0: {100 * confidence[i]:.0f}%" for i in (30, 20, 5)
     ]
     assert plots.foreign_images(evaluation) is None
     assert plots.confidently_wrong(made_up(probs, torch.zeros(40, dtype=torch.long))) is None

@@ -45,7 +45,7 @@ def scores(prediction: ClassPrediction, labels: Tensor) -> Scores:
     """Error in %; the rest as `torchtagi.metrics` defines it."""
     probs = prediction.probs
     return {
-        "error": 100 * metrics.error_rate(probs, labels),
+        "error": round(100 * metrics.error_rate(probs, labels), 4),
         "nll": metrics.nll(probs, labels),
         "ece": metrics.ece(probs, labels),
         "brier": metrics.brier(probs, labels),
@@ -111,7 +111,8 @@ class Evaluation:
 
 def load_model(run: Run, device: str = "cpu") -> tuple[nn.Module, HierarchicalClassification]:
     """A run's network and likelihood, ready to predict."""
-    saved = run.load()
+    with torch.random.fork_rng(devices=[]):  # layers draw a prior when they are built, for nothing here
+        saved = run.load()
     if not isinstance(saved.likelihood, HierarchicalClassification):
         raise RunError(f"{run.folder} is not a classifier: its likelihood is {type(saved.likelihood).__name__}")
     return channels_last(saved.net, device).eval(), saved.likelihood.to(device).eval()

@@ -20,6 +20,7 @@ from torch import Tensor
 BOX, SIDE = 20, 28  # MNIST's own: digits fit a box of 20 in a field of 28
 INK = 0.25  # of the largest brightness: below it paper texture and shadows, above it strokes
 CONTRAST = 16  # grey levels between darkest and lightest below which there is nothing to see
+ORIENTATION = 0x0112  # the EXIF tag by which a camera says how it was held; 1 is upright
 
 Pixels = npt.NDArray[np.float64]
 
@@ -60,20 +61,20 @@ def open_image(path: Path) -> tuple[Any, list[str]]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            image = Image.open(path)
-            frames = getattr(image, "n_frames", 1)
-            if frames > 1:
-                steps.append(f"took the first of {frames} frames")
-            image.load()
-            upright = ImageOps.exif_transpose(image)
+            with Image.open(path) as image:
+                frames = getattr(image, "n_frames", 1)
+                if frames > 1:
+                    steps.append(f"took the first of {frames} frames")
+                image.load()
+                upright = ImageOps.exif_transpose(image)
+                if image.getexif().get(ORIENTATION, 1) != 1:
+                    steps.append("turned it upright")
     except UnidentifiedImageError as error:
         raise PictureError(f"{path} is not an image file") from error
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         raise PictureError(f"{path} is too large to be a picture of one thing: {error}") from error
     except (OSError, SyntaxError, ValueError, EOFError) as error:
         raise PictureError(f"{path} cannot be read as an image: {error}") from error
-    if upright.size != image.size or upright.getexif().get(0x0112, 1) != image.getexif().get(0x0112, 1):
-        steps.append("turned it upright")
     return without_transparency(upright, steps), steps
 
 

@@ -178,25 +178,39 @@ def gallery(evaluation: Evaluation, chosen: Tensor, theme: str) -> Figure:
     colours = THEMES[theme]
     names = evaluation.test.classes
     pictures = evaluation.test.to_uint8(evaluation.test.images[chosen]).permute(0, 2, 3, 1).numpy()
-    columns = 8
+    short = max(len(name) for name in names) <= 2
+    # A cell is one wide and so much high: the title above the picture has two lines, or three.
+    columns, pitch = 8, 1.38 if short else 1.5
     rows = -(-len(chosen) // columns)
     with themed(theme):
-        figure = blank_figure(10, 1.75 * rows + 0.1)
-        grid = figure.subplots(rows, columns, squeeze=False)
-        for axes in grid.flat:
-            axes.set_axis_off()
-        for axes, picture, i in zip(grid.flat, pictures, chosen.tolist(), strict=False):
+        figure = blank_figure(10, 10 / columns * pitch * rows)
+        figure.set_layout_engine("none")
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set_axis_off()
+        for place, (pixels, i) in enumerate(zip(pictures, chosen.tolist(), strict=True)):
+            row, column = divmod(place, columns)
+            bottom = (row + 1) * pitch
             probs = evaluation.prediction.probs[i]
             best = probs.argsort(descending=True)[:2].tolist()
             truth = int(evaluation.labels[i])
-            guess = "   ".join(f"{names[c]} {100 * float(probs[c]):.0f}%" for c in best)
-            axes.imshow(picture.squeeze(-1) if picture.shape[-1] == 1 else picture, cmap="gray", vmin=0, vmax=255)
-            axes.set_title(
+            guess = ("   " if short else "\n").join(f"{names[c]}: {100 * float(probs[c]):.0f}%" for c in best)
+            axes.imshow(
+                pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels,
+                cmap="gray",
+                vmin=0,
+                vmax=255,
+                extent=(column + 0.04, column + 0.96, bottom, bottom - 0.92),
+            )
+            axes.text(
+                column + 0.5,
+                bottom - 0.95,
                 f"is {names[truth]}\n{guess}",
                 fontsize=8,
-                loc="center",
+                ha="center",
+                va="bottom",
                 color=colours["ink"] if best[0] == truth else colours["accent"],
             )
+        axes.set(xlim=(0, columns), ylim=(rows * pitch + 0.02, 0), aspect="auto")
     return figure
 
 
@@ -214,8 +228,8 @@ def foreign_images(evaluation: Evaluation, theme: str = "light") -> Figure | Non
             (inside, colours["main"], evaluation.task.name),
             (outside, colours["accent"], evaluation.task.outside),
         ):
-            weights = [100 / len(values)] * len(values)
-            axes.hist(values.tolist(), edges, weights=weights, color=colour, alpha=0.55, label=label)
+            weights = torch.full_like(values, 100 / len(values)).numpy()
+            axes.hist(values.numpy(), edges, weights=weights, color=colour, alpha=0.55, label=label)
         axes.set(xlabel="entropy of the prediction, nats", ylabel="% of the images", yscale="log")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.legend()
@@ -234,12 +248,12 @@ def weights(prior: nn.Module, posterior: nn.Module, theme: str = "light") -> Fig
             means = [part.mean.detach().flatten() for part in (before, after)]
             limit = quantile(torch.cat(means).abs())
             edges = torch.linspace(-limit, limit, 51).tolist()
-            top.hist(means[0].tolist(), edges, density=True, histtype="step", color=colours["soft"], label="prior")
-            top.hist(means[1].tolist(), edges, density=True, color=colours["main"], alpha=0.6, label="posterior")
+            top.hist(means[0].numpy(), edges, density=True, histtype="step", color=colours["soft"], label="prior")
+            top.hist(means[1].numpy(), edges, density=True, color=colours["main"], alpha=0.6, label="posterior")
             top.set_title(f"{name}\n{means[0].numel():,} weights", fontsize=9)
             top.set(xlabel="mean")
             shrink = (after.var.detach() / before.var.detach()).sqrt().flatten()
-            bottom.hist(shrink.tolist(), torch.linspace(0, 1, 41).tolist(), color=colours["accent"], alpha=0.75)
+            bottom.hist(shrink.numpy(), torch.linspace(0, 1, 41).tolist(), color=colours["accent"], alpha=0.75)
             bottom.axvline(float(shrink.median()), color=colours["ink"], linewidth=1, linestyle=":")
             bottom.set(xlabel="std, posterior/prior", xlim=(0, 1))
             for axes in (top, bottom):

@@ -114,7 +114,7 @@ def page(run: Run, rows: list[Row], evaluation: Evaluation, paper_error: dict[in
         ),
         section(
             "Confidently wrong",
-            "The mistakes made with most confidence; some of them are the label's.",
+            "The mistakes made with most confidence; some of them may be the label's.",
             figures.get("wrong", "<p>There is not a single mistake.</p>"),
         ),
         section("What is taken for what", "Rows: the truth. Columns: the answer.", confusion_table(evaluation)),

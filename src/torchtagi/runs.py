@@ -47,16 +47,10 @@ class Run:
     def create(cls, folder: str | Path, config: Row, overwrite: bool = False) -> Run:
         """A new run in `folder`; an existing one is replaced only with `overwrite`, other files never."""
         folder = Path(folder)
-        if folder.exists() and not folder.is_dir():
-            raise RunError(f"{folder} is a file, not a folder")
-        if folder.is_dir() and any(folder.iterdir()):
-            if not (folder / CONFIG).is_file():
-                raise RunError(f"{folder} is not empty and is not a run; choose another folder")
-            if not overwrite:
-                raise RunError(f"{folder} holds a run already; --resume continues it, --overwrite replaces it")
-            for name in (CHECKPOINT, METRICS, EVALUATION, REPORT):
-                (folder / name).unlink(missing_ok=True)
-            shutil.rmtree(folder / PLOTS, ignore_errors=True)
+        check_free(folder, overwrite)
+        for name in (CHECKPOINT, METRICS, EVALUATION, REPORT):
+            (folder / name).unlink(missing_ok=True)
+        shutil.rmtree(folder / PLOTS, ignore_errors=True)
         run = cls(folder, config)
         run.write_json(CONFIG, config)
         run.write_metrics([])
@@ -167,6 +161,18 @@ class Run:
         for name in (CONFIG, METRICS):
             write_atomically(target / name, (self.folder / name).read_bytes())
         return target
+
+
+def check_free(folder: Path, overwrite: bool = False) -> None:
+    """Raise unless a new run may go to `folder`."""
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{folder} is a file, not a folder")
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    if not (folder / CONFIG).is_file():
+        raise RunError(f"{folder} is not empty and is not a run; choose another folder")
+    if not overwrite:
+        raise RunError(f"{folder} holds a run already; --resume continues it, --overwrite replaces it")
 
 
 def recorded(results: str | Path) -> list[Run]:

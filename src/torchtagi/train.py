@@ -210,7 +210,7 @@ class Training:
         row = {
             "epoch": self.epoch + 1,
             **scores(predict(self.net, self.likelihood, self.test.images), self.test.labels),
-            "train_error": sums.error,
+            "train_error": round(sums.error, 4),
             "noise_std": self.noise_std,
             "alpha": sums.alpha / sums.batches,
             "innovation": sums.innovation / sums.batches,

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from torchtagi.cli import train as train_command
 from torchtagi.cli.app import run as tagi
 from torchtagi.config import configure
 from torchtagi.runs import Run
+from torchtagi.train import Training
 
 QUICK = ("--samples", "64", "--test-samples", "100", "--threads", "1")
 
@@ -78,6 +80,29 @@ def test_paper_flag_and_options_reach_the_configuration(monkeypatch):
     with pytest.raises(Caught):
         tagi(["train", "cifar10", "--arch", "3conv-bn", "--augment"])
     assert (seen[3].network, seen[3].augment, seen[3].setting) == ("3conv-bn", True, "default-augment")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_middle_of_an_epoch_keeps_the_place(number, monkeypatch, capsys):
+    learn = Training.learn
+
+    def interrupted(training, x, y):
+        if training.sums.batches == 2:
+            signal.raise_signal(number)
+        return learn(training, x, y)
+
+    before = signal.getsignal(number)
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "learn", interrupted)
+        assert tagi(["train", "mnist", "--run", "r", "--epochs", "1", *QUICK]) == 128 + number
+    assert signal.getsignal(number) == before
+    out = capsys.readouterr().out
+    assert "after 0 epochs and 3 batches; the checkpoint is written" in out
+    assert "tagi train mnist --run r --resume" in out
+    assert Run.open("r").metrics() == []
+    assert tagi(["train", "mnist", "--run", "r", "--resume", "--no-report"]) == 0
+    assert "continuing after 0 epochs and 3 batches" in capsys.readouterr().out
+    assert len(Run.open("r").metrics()) == 1
 
 
 def test_evaluate(run, capsys):

@@ -1,0 +1,5 @@
+"""`python -m torchtagi.cli` is `tagi`."""
+
+from torchtagi.cli import main
+
+main()

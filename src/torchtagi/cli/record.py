@@ -1,0 +1,22 @@
+"""`tagi record`: keep a run's numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from torchtagi.cli.shared import RunFolder, console, one_line_errors
+from torchtagi.runs import Run
+
+
+@one_line_errors
+def record(
+    run: RunFolder,
+    results: Annotated[Path, typer.Option(help="The folder of recorded runs.")] = Path("results"),
+) -> None:
+    """Copy a run's configuration and metrics into the recorded results."""
+    target = Run.open(run).record(results)
+    console.print(f"recorded in [bold]{escape(str(target))}[/bold]")

@@ -1,0 +1,68 @@
+"""What the commands share: the console, the options that several have, and errors in one line."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, NoReturn, ParamSpec, TypeVar
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+console = Console(highlight=False, soft_wrap=True)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `tagi train` made it.")]
+Offline = Annotated[
+    bool, typer.Option("--offline", help="Do not download the out-of-distribution set if it is absent.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+def whole_number(text: str) -> int:
+    """For options: unlike typer's own parser, it names the value that is none."""
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a whole number") from None
+
+
+def one_line_errors(command: Callable[P, T]) -> Callable[P, T]:
+    """What a person can mend is told in one line and by the exit code; `TAGI_DEBUG=1` shows where it came from."""
+
+    @functools.wraps(command)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return command(*args, **kwargs)
+        except (typer.Exit, BrokenPipeError):
+            raise
+        except KeyboardInterrupt:
+            fail("stopped", code=130)
+        except (ValueError, RuntimeError, OSError, ArithmeticError) as error:
+            if os.environ.get("TAGI_DEBUG"):
+                raise
+            fail(describe(error))
+
+    return guarded
+
+
+def describe(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def fail(message: str, code: int = 1) -> NoReturn:
+    typer.secho(f"Error: {message}", fg=typer.colors.RED, err=True)
+    raise typer.Exit(code)
+
+
+def say(message: str) -> None:
+    """A line of progress, for terminals only: pipes and logs want results."""
+    if console.is_terminal:
+        console.print(f"[dim]{escape(message)} …[/dim]")

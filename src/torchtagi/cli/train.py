@@ -1,0 +1,268 @@
+"""`tagi train`: the loop with a progress bar, a line an epoch, and a clean way out."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import time
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from torchtagi import data
+from torchtagi.cli.shared import console, one_line_errors, say, whole_number
+from torchtagi.config import TrainConfig, configure
+from torchtagi.plots import PlotsUnavailableError
+from torchtagi.report import write_report
+from torchtagi.runs import Row, Run, RunError, check_free
+from torchtagi.tasks import TASKS, find_task
+from torchtagi.train import EpochEnd, Step, Training
+from torchtagi.update import RULES
+
+REFRESH_SECONDS = 0.1
+EPOCH_LINE = "{:>6} {:>9} {:>8} {:>8} {:>9} {:>8} {:>6} {:>9} {:>8}"
+ARCHITECTURES = "; ".join(f"{task.name}: {', '.join(task.networks)}" for task in TASKS.values())
+
+
+@one_line_errors
+def train(
+    task: Annotated[str, typer.Argument(help=f"One of {', '.join(TASKS)}.")],
+    arch: Annotated[str | None, typer.Option(help=f"The network. {ARCHITECTURES}.")] = None,
+    paper: Annotated[
+        bool,
+        typer.Option("--paper", help="The paper's setting: rule paper, σ_V from 1 by 0.975 an epoch, 50 epochs."),
+    ] = False,
+    epochs: Annotated[
+        int | None, typer.Option(parser=whole_number, metavar="N", help="How often to go through the data.")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(parser=whole_number, metavar="N", help="Images a step; 16 unless given.")
+    ] = None,
+    noise: Annotated[
+        str | None, typer.Option(help="Observation noise σ_V: a number, or `learned`.", metavar="STD|learned")
+    ] = None,
+    rule: Annotated[str | None, typer.Option(help=f"The update's rule: {', '.join(RULES)}.")] = None,
+    augment: Annotated[
+        bool | None,
+        typer.Option("--augment/--no-augment", help="Random crops and mirror images.", show_default=False),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole_number, metavar="N", help="Of the prior's means and the order of the data; 0 unless given."
+        ),
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(parser=whole_number, metavar="N", help="Train on the first so many images only.")
+    ] = None,
+    test_samples: Annotated[
+        int | None, typer.Option(parser=whole_number, metavar="N", help="Test on the first so many images only.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, …; cpu unless given.")] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(parser=whole_number, metavar="N", help="CPU threads; results depend on it in the last bits."),
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="The run folder; runs/<task>-<network>-<setting>-seed<k> unless given.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run stopped.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run if there is one.")] = False,
+    report: Annotated[bool, typer.Option(help="Draw plots and write the report page at the end.")] = True,
+) -> None:
+    """Train a classifier; Ctrl-C stops it cleanly, --resume continues it exactly."""
+    if resume and overwrite:
+        raise RunError("--resume continues a run, --overwrite replaces it: give one of them")
+    given = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "rule": rule,
+        "augment": augment,
+        "samples": samples,
+        "test_samples": test_samples,
+        **parse_noise(noise),
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    place: dict[str, Any] = {"seed": seed, "device": device, "threads": threads}
+    place = {name: value for name, value in place.items() if value is not None}
+    config = configure(task, arch, paper=paper, **place, **given)
+    folder = run or Path("runs") / config.name
+    if resume:
+        named = {} if arch is None else {"network": arch}
+        training = resumed(folder, task, paper, {**given, **place, **named})
+    else:
+        # the folder's refusal comes before a long download, the folder itself after it
+        check_free(folder, overwrite)
+        sets = load_sets(task)
+        training = Training(config, Run.create(folder, config.as_json(), overwrite), sets)
+    show_start(training, folder)
+    if not training.done:
+        learn(training, folder)
+    finish(training, report)
+
+
+def resumed(folder: Path, task: str, paper: bool, given: dict[str, Any]) -> Training:
+    """The run in `folder`, if what was asked for on the command line is what it is."""
+    run = Run.open(folder)
+    before = TrainConfig.from_json(run.config)
+    if before.task != task:
+        raise RunError(f"{folder} was started with task {before.task}, not {task}")
+    if paper and not before.setting.startswith("paper"):
+        raise RunError(f"{folder} was started without --paper")
+    return Training.resume(run, dataclasses.replace(before, **given), load_sets(task))
+
+
+def load_sets(task: str) -> data.TrainTest:
+    """Both halves of the task's data, with a bar if they have to be fetched."""
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        line = bar.add_task(f"loading {task}", total=None)
+        return data.load_train_test(
+            task, progress=lambda done, total: bar.update(line, completed=done, total=total)
+        )
+
+
+def parse_noise(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    if text == "learned":
+        return {"learn_noise": True, "noise_std": 0.01, "noise_decay": 1.0}
+    try:
+        return {"learn_noise": False, "noise_std": float(text)}
+    except ValueError:
+        raise ValueError(f"--noise must be a number or `learned`, got {text!r}") from None
+
+
+class Interruption:
+    """Ctrl-C and SIGTERM ask for a stop at the next safe moment; a second Ctrl-C stops at once."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+
+    def __enter__(self) -> Interruption:
+        self.before = {number: signal.signal(number, self.hear) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def hear(self, number: int, frame: FrameType | None) -> None:
+        if self.signal:
+            raise KeyboardInterrupt
+        self.signal = number
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+
+def show_start(training: Training, folder: Path) -> None:
+    config = training.config
+    console.print(
+        f"[bold]{config.task}[/bold] · {config.network} · {config.setting} · seed {config.seed}: "
+        f"{len(training.train):,} images, batches of {config.batch_size}, rule {config.rule}"
+    )
+    console.print(f"run folder: [bold]{escape(str(folder))}[/bold]")
+    if training.done:
+        console.print(f"all {training.epoch} epochs are learned already")
+    elif training.epoch or training.sums.batches:
+        console.print(
+            f"continuing after {training.epoch} epochs and {training.sums.batches} batches, "
+            f"up to {config.epochs} epochs"
+        )
+
+
+def learn(training: Training, folder: Path) -> None:
+    total = training.config.epochs
+    heads = ("epoch", "error", "NLL", "ECE", "training", "noise", "α", "img/s", "seconds")
+    console.print("[dim]" + EPOCH_LINE.format(*heads) + "[/dim]")
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+        TextColumn("{task.fields[state]}"),
+        TimeRemainingColumn(),
+    )
+    with (
+        Interruption() as interruption,
+        Progress(*columns, console=console, disable=not console.is_terminal) as bar,
+    ):
+        line = bar.add_task("", total=len(training.train), state="")
+        shown = 0.0
+        for event in training.events():
+            if isinstance(event, EpochEnd):
+                bar.console.print(epoch_line(event.row))
+            elif time.monotonic() - shown > REFRESH_SECONDS:
+                shown = time.monotonic()
+                bar.update(
+                    line,
+                    description=f"epoch {event.epoch}/{total}",
+                    completed=event.images,
+                    total=event.of_images,
+                    state=progress_state(event),
+                )
+            if interruption.signal:
+                if isinstance(event, Step):
+                    training.save()
+                break
+    if interruption.signal:
+        where = f"after {training.epoch} epochs and {training.sums.batches} batches; the checkpoint is written"
+        again = f"tagi train {training.config.task} --run {folder} --resume"
+        console.print(f"stopped {where}. Go on with: [bold]{escape(again)}[/bold]")
+        raise typer.Exit(128 + interruption.signal)
+
+
+def progress_state(step: Step) -> str:
+    return (
+        f"{step.images_per_second:,.0f} img/s  error {step.error:.2f} %  "
+        f"noise {step.noise_std:.3f}  α {step.alpha:.2f}"
+    )
+
+
+def epoch_line(row: Row) -> str:
+    return EPOCH_LINE.format(
+        row["epoch"],
+        f"{row['error']:.2f} %",
+        f"{row['nll']:.4f}",
+        f"{row['ece']:.4f}",
+        f"{row['train_error']:.2f} %",
+        f"{row['noise_std']:.3f}",
+        f"{row['alpha']:.2f}",
+        f"{row['images_per_second']:,.0f}",
+        f"{row['seconds']:.0f}",
+    )
+
+
+def finish(training: Training, report: bool) -> None:
+    """The result beside the paper's, and where to look further."""
+    run = training.run
+    assert run is not None
+    show_result(training.config, run.metrics()[-1])
+    if not report:
+        return
+    try:
+        page = write_report(run, progress=say)
+    except PlotsUnavailableError as error:
+        console.print(f"no report page: {error}")
+        return
+    console.print(f"report page: [bold]{escape(str(page))}[/bold]")
+
+
+def show_result(config: TrainConfig, row: Row) -> None:
+    paper = find_task(config.task).network(config.network).paper_error
+    table = Table(
+        title=f"test set after {row['epoch']} epoch{'s' if row['epoch'] > 1 else ''}", title_justify="left"
+    )
+    table.add_column("")
+    table.add_column("this run", justify="right")
+    for epoch in paper:
+        table.add_column(f"paper, e={epoch}", justify="right")
+    blank = ["–"] * len(paper)
+    table.add_row("error", f"[bold]{row['error']:.2f} %[/bold]", *(f"{error:.2f} %" for error in paper.values()))
+    table.add_row("negative log-likelihood", f"{row['nll']:.4f}", *blank)
+    table.add_row("expected calibration error", f"{row['ece']:.4f}", *blank)
+    table.add_row("training time of the last epoch", f"{row['seconds']:.0f} s", *blank)
+    console.print(table)
