@@ -11,7 +11,7 @@ from small_runs import finished, small
 from torchtagi import models
 from torchtagi.checkpoint import CheckpointError
 from torchtagi.runs import Run, RunError
-from torchtagi.train import EpochEnd, EpochSums, Step, Training, configure, likeliest_class
+from torchtagi.train import EpochEnd, EpochSums, Step, Training, configure
 
 TIMES = ("seconds", "images_per_second")
 KEYS = {
@@ -79,11 +79,11 @@ def test_default_prior_predicts_with_variance_one(digits):
         assert training.net(first).variance.mean().item() == pytest.approx(1.0, rel=1e-3)
 
 
-def test_likeliest_class_is_the_predictions():
+def test_cheap_class_probabilities_are_the_predictions():
     torch.manual_seed(0)
     z = tagi.Gaussian(2 * torch.randn(500, 11), torch.rand(500, 11) + 0.01)
     for likelihood in (tagi.HierarchicalClassification(10, 0.3), tagi.HierarchicalClassification(10, 0.1, True)):
-        assert torch.equal(likeliest_class(likelihood, z), likelihood.predict(z).labels)
+        torch.testing.assert_close(likelihood.log_probs(z).exp(), likelihood.predict(z).probs)
 
 
 def stop_after(training, steps):
@@ -195,3 +195,15 @@ def test_saving_needs_a_folder(digits):
 
 def test_sums_start_empty():
     assert EpochSums().error == 0.0
+
+
+def test_a_large_batch_is_conditioned_on_in_chunks():
+    """Batch 64 learns what batch 16 learns, to the bit; the paper's rule takes it whole."""
+    nets = []
+    for batch_size in (16, 64):
+        config = configure("mnist", samples=128, test_samples=50, batch_size=batch_size, epochs=1, threads=1)
+        training = Training(config)
+        for _ in training.events():
+            pass
+        nets.append(training.net.state_dict())
+    assert all(torch.equal(nets[0][key], nets[1][key]) for key in nets[0])
