@@ -39,9 +39,6 @@ from torchtagi.listening import Heard, Ledger, Tap
 from torchtagi.parameter import GaussianParameter
 
 RULES = ("coherent", "capped", "paper")
-SMALL = 1 << 14  # below this many weights the calls cost more than the numbers: one flat tensor, few calls
-flatten = torch._C._nn.flatten_dense_tensors
-unflatten = torch._C._nn.unflatten_dense_tensors
 
 Tensors = list[Tensor] | tuple[Tensor, ...]
 
@@ -125,7 +122,6 @@ class Update(torch.optim.Optimizer):
             for group in everything:
                 fraction = alpha * group.lr if group.heard else 0.0
                 clipped, floored = apply(group, fraction, heard) if group.means else (0, 0)
-                group.write_back()
                 self.reports.append(
                     {
                         "alpha": fraction,
@@ -224,10 +220,6 @@ class Group:
                     continue
             for column, tensor in zip(columns, row, strict=True):
                 column.append(tensor)
-        self.owned = columns[:2]
-        self.flat = 0 < sum(mean.numel() for mean in columns[0]) <= SMALL
-        if self.flat:
-            columns = [[flatten(column)] for column in columns]
         self.means, self.vars, self.dmeans, self.dvars = columns
         if averaged_over > 1 and self.means:
             self.dmeans = list(torch._foreach_mul(self.dmeans, averaged_over))
@@ -245,11 +237,6 @@ class Group:
         self.shrinks = torch._foreach_mul(self.vars, self.dvars)
         self.most_shrink = largest(self.shrinks)
         return self.most_shrink
-
-    def write_back(self) -> None:
-        if self.flat:
-            for owned, (flat,) in zip(self.owned, (self.means, self.vars), strict=True):
-                torch._foreach_copy_(owned, unflatten(flat, owned))
 
 
 def largest(tensors: Tensors) -> float:
