@@ -440,17 +440,6 @@ def test_missing_targets_do_not_matter(rule: str) -> None:
     assert_states_close(snapshot(one), snapshot(other))
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_one_flat_tensor_or_many_make_no_difference(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    x, y = normal(30, 36), 30 * normal(30, 2, seed=1)
-    one, other = convolutional(), convolutional()
-    flat = condition(one, rule, x, y, 0.1)
-    monkeypatch.setattr(update_module, "SMALL", 0)
-    many = condition(other.to(memory_format=torch.channels_last), rule, x, y, 0.1)
-    assert_states_close(snapshot(one), snapshot(other))
-    assert flat.reports == [pytest.approx(report) for report in many.reports]
-
-
 # ---- micro-batches -------------------------------------------------------------------------------------------
 
 
