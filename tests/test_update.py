@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 import torchtagi as tagi
-from torchtagi import update as update_module
 
 RULES = ("paper", "capped", "coherent")
 State = dict[str, Tensor]
