@@ -1,0 +1,113 @@
+"""Small networks and comparisons that the tests of the update share."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import torchtagi as tagi
+
+RULES = ("paper", "capped", "coherent")
+State = dict[str, Tensor]
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=seeded(seed), dtype=torch.float64)
+
+
+def fully_connected() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(tagi.nn.Linear(3, 8), tagi.nn.ReLU(), tagi.nn.Linear(8, 2)).double()
+
+
+def convolutional() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        tagi.nn.Unflatten(1, (1, 6, 6)),
+        tagi.nn.Conv2d(1, 4, 3, padding=1),
+        tagi.nn.ReLU(),
+        tagi.nn.AvgPool2d(2, 2),
+        tagi.nn.Flatten(),
+        tagi.nn.Linear(36, 2),
+    ).double()
+
+
+def layer_normed() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(tagi.nn.Linear(3, 8), tagi.nn.LayerNorm(8), tagi.nn.Tanh(), tagi.nn.Linear(8, 2)).double()
+
+
+def one_layer() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(tagi.nn.Linear(3, 2)).double()
+
+
+NETS: dict[str, tuple[Callable[[], nn.Module], int]] = {
+    "linear": (one_layer, 3),
+    "fully connected": (fully_connected, 3),
+    "convolutional": (convolutional, 36),
+    "layer normed": (layer_normed, 3),
+}
+
+
+def snapshot(net: nn.Module) -> State:
+    return {key: value.detach().clone() for key, value in net.state_dict().items()}
+
+
+def assert_states_close(one: State, other: State, tolerance: float = 1e-12) -> None:
+    assert one.keys() == other.keys()
+    for key, value in one.items():
+        torch.testing.assert_close(
+            value, other[key], rtol=tolerance, atol=tolerance, msg=lambda m, key=key: f"{key}: {m}"
+        )
+
+
+def assert_moved(before: State, after: State) -> None:
+    """Every tensor differs: a comparison of states that never changed would prove nothing."""
+    assert all(not torch.equal(before[key], after[key]) for key in before)
+
+
+def assert_same(before: State, after: State) -> None:
+    assert all(torch.equal(before[key], after[key]) for key in before)
+
+
+def message(net: nn.Module, x: Tensor, y: Tensor, noise_std: float | Tensor = 1.0) -> State:
+    """The summed messages on a network's parameters, heard by nobody."""
+    twin = copy.deepcopy(net)
+    tagi.Regression(noise_std).double()(twin(x), y).backward()
+    return {name: p.grad for name, p in twin.named_parameters() if p.grad is not None}
+
+
+def condition(
+    net: nn.Module, rule: str, x: Tensor, y: Tensor, noise_std: float | Tensor = 1.0, **options: Any
+) -> Any:
+    """One step on one batch; the update that made it."""
+    posterior = tagi.Update(net, rule, **options)
+    tagi.Regression(noise_std).double()(net(x), y).backward()
+    posterior.step()
+    posterior.zero_grad()
+    return posterior
+
+
+def linear(features: int, outputs: int = 1, bias: bool = False, var: float = 0.7, seed: int = 0) -> tagi.nn.Linear:
+    net = tagi.nn.Linear(features, outputs, bias=bias).double()
+    net.weight.set_(0.3 * normal(outputs, features, seed=seed), var)
+    if bias:
+        net.bias.set_(0.1, 0.2)
+    return net
+
+
+def dense_posterior(
+    mean: Tensor, var: Tensor, design: Tensor, y: Tensor, noise_var: float
+) -> tuple[Tensor, Tensor]:
+    """Condition w ~ N(mean, diag var) on y = design·w + noise, all at once."""
+    prior = torch.diag(var)
+    innovation_var = design @ prior @ design.t() + noise_var * torch.eye(len(y), dtype=torch.float64)
+    gain = torch.linalg.solve(innovation_var, design @ prior).t()
+    return mean + gain @ (y - design @ mean), prior - gain @ design @ prior
