@@ -33,10 +33,10 @@ def results(
 
 
 def result_table(runs: list[Run]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)  # fits 80 columns
     table.add_column("task", no_wrap=True)
     table.add_column("network", no_wrap=True)
-    table.add_column("setting", overflow="fold")
+    table.add_column("setting", overflow="fold", min_width=8)
     for name in ("seed", "epoch", "error %", "paper %", *SHOWN.values()):
         table.add_column(name, justify="right", no_wrap=True)
     for run in runs:
