@@ -38,7 +38,7 @@ def test_default_setting():
         ({"noise_std": 0.3, "learn_noise": False}, "default-noise0.3"),
         ({"paper": True, "noise_std": 0.01, "learn_noise": True, "noise_decay": 1.0}, "paper-learnednoise"),
         ({"paper": True, "seed": 3, "samples": 100}, "paper-samples100"),
-        ({"augment": True}, "default-augment"),
+        ({"augment": False}, "default-noaugment"),
     ],
 )
 def test_a_changed_hyperparameter_shows_in_the_name(changes, setting):

@@ -16,7 +16,7 @@ from torchtagi.train import EpochEnd, EpochSums, Step, Training, configure
 TIMES = ("seconds", "images_per_second")
 KEYS = {
     *("epoch", "error", "nll", "ece", "brier", "auroc_ovr", "auroc_misclassification", "train_error", "noise_std"),
-    *("alpha", "innovation", "seconds", "images_per_second", "train_curve"),
+    *("link_noise_std", "alpha", "innovation", "seconds", "images_per_second", "train_curve"),
 }
 
 

@@ -36,6 +36,8 @@ class TrainConfig:
     prior_inputs: int
     """How many training inputs `match_prior` looks at; 0 leaves the prior alone."""
     augment: bool
+    augment_from: int
+    """The first epoch, counted from 1, whose images are varied."""
     samples: int | None
     """Train on the first so many images only."""
     test_samples: int | None
@@ -46,7 +48,7 @@ class TrainConfig:
         find_task(self.task).network(self.network)
         if self.rule not in RULES:
             raise ValueError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
-        for name in ("epochs", "batch_size", "threads"):
+        for name in ("epochs", "batch_size", "threads", "augment_from"):
             whole(name, getattr(self, name), 1)
         for name in ("samples", "test_samples"):
             if getattr(self, name) is not None:
@@ -68,6 +70,10 @@ class TrainConfig:
     def noise_in(self, epoch: int) -> float:
         """σ_V in the epoch of that number, counted from 0: σ_V⁰ ηᵉ (eq. 7)."""
         return self.noise_std * self.noise_decay**epoch
+
+    def augments_in(self, epoch: int) -> bool:
+        """Whether images are varied in the epoch of that number, counted from 0."""
+        return self.augment and epoch + 1 >= self.augment_from
 
     def as_json(self) -> Row:
         """What config.json says: the configuration, the network's size and the versions at work."""
@@ -152,6 +158,7 @@ def paper_setting(network: Network) -> dict[str, Any]:
         "relu_prior": False,
         "prior_inputs": 0,
         "augment": network.paper_augments,
+        "augment_from": 1,
     }
 
 
@@ -164,7 +171,9 @@ def default_setting(task: Task) -> dict[str, Any]:
         "noise_decay": 1.0,
         "relu_prior": True,
         "prior_inputs": 16,
-        "augment": False,
+        # In the first epoch every image is new. Seen again unchanged it would count as evidence, and is none.
+        "augment": True,
+        "augment_from": 2,
     }
 
 

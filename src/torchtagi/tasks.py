@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from torch import nn
+from torch import Tensor, nn
 
 from torchtagi import models
-from torchtagi.data import Preprocessing
+from torchtagi.data import Preprocessing, augment_crop_flip, augment_shift
 from torchtagi.data.cifar import CIFAR10_CLASSES, CIFAR10_PREPROCESSING
 from torchtagi.data.mnist import MNIST_MEAN
 
@@ -40,6 +40,8 @@ class Task:
     classes: tuple[str, ...]
     image_shape: tuple[int, int, int]
     preprocessing: Preprocessing
+    augment: Callable[[Tensor], Tensor]
+    """A random variation of each image that leaves its class alone."""
 
     @property
     def default_network(self) -> str:
@@ -61,6 +63,7 @@ TASKS: Mapping[str, Task] = {
         classes=tuple("0123456789"),
         image_shape=(1, 28, 28),
         preprocessing=Preprocessing.centred(MNIST_MEAN),
+        augment=augment_shift,
     ),
     "cifar10": Task(
         name="cifar10",
@@ -77,6 +80,7 @@ TASKS: Mapping[str, Task] = {
         classes=CIFAR10_CLASSES,
         image_shape=(3, 32, 32),
         preprocessing=CIFAR10_PREPROCESSING,
+        augment=augment_crop_flip,
     ),
 }
 

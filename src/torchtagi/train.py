@@ -194,8 +194,8 @@ class Training:
 
         The coherent rule conditions on a large batch in chunks (see `condition`), the others take it whole.
         """
-        if self.config.augment:
-            x = data.augment_crop_flip(x)
+        if self.config.augments_in(self.epoch):
+            x = find_task(self.config.task).augment(x)
         chunk = CHUNK if self.config.rule == "coherent" else len(x)
         wrong, reports = 0, []
         for inputs, labels in zip(x.split(chunk), y.split(chunk), strict=True):
@@ -221,6 +221,7 @@ class Training:
             **scores(predict(self.net, self.likelihood, self.test.images), self.test.labels),
             "train_error": round(sums.error, 4),
             "noise_std": self.noise_std,
+            "link_noise_std": math.sqrt(self.likelihood.predictive_noise_var.item()),
             "alpha": sums.alpha / sums.batches,
             "innovation": sums.innovation / sums.batches,
             "seconds": round(sums.seconds, 3),
@@ -236,8 +237,8 @@ class Training:
 
     @property
     def noise_std(self) -> float:
-        """The noise that predictions assume."""
-        return math.sqrt(self.likelihood.predictive_noise_var.item())
+        """The noise that messages assume; predictions may have their own."""
+        return math.sqrt(self.likelihood.learned_noise_var.item())
 
 
 def prepared(images: data.ImageSet, limit: int | None, device: str) -> data.ImageSet:

@@ -78,8 +78,8 @@ def test_paper_flag_and_options_reach_the_configuration(monkeypatch):
         tagi(["train", "mnist", "--paper", "--noise", "learned"])
     assert seen[2].learn_noise
     with pytest.raises(Caught):
-        tagi(["train", "cifar10", "--arch", "3conv-bn", "--augment"])
-    assert (seen[3].network, seen[3].augment, seen[3].setting) == ("3conv-bn", True, "default-augment")
+        tagi(["train", "cifar10", "--arch", "3conv-bn", "--no-augment"])
+    assert (seen[3].network, seen[3].augment, seen[3].setting) == ("3conv-bn", False, "default-noaugment")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from torchtagi.data import augment_crop_flip, crop_flip
+from torchtagi.data import augment_crop_flip, augment_shift, crop_flip
 
 
 def one_image(image: Tensor, top: int, left: int, mirrored: bool, padding: int) -> Tensor:
@@ -79,3 +79,20 @@ def test_bad_arguments_are_refused() -> None:
         augment_crop_flip(torch.zeros(3, 8, 8))
     with pytest.raises(ValueError, match="padding must not be negative, got -1"):
         augment_crop_flip(torch.zeros(1, 3, 8, 8), padding=-1)
+
+
+def test_a_shift_moves_each_image_and_continues_its_border() -> None:
+    """Every pixel of a ramp is its own coordinate, so the result says where it was taken from."""
+    height, width, by = 6, 8, 2
+    ramp = torch.arange(height * width, dtype=torch.float32).view(1, 1, height, width).expand(200, 1, -1, -1)
+    shifted = augment_shift(ramp.contiguous(), by, generator=torch.Generator().manual_seed(0))
+    rows, columns = shifted[:, 0] // width, shifted[:, 0] % width
+    moved = set()
+    for image in range(len(shifted)):
+        down, right = int(rows[image, 3, 4] - 3), int(columns[image, 3, 4] - 4)
+        moved.add((down, right))
+        expected_rows = (torch.arange(height) + down).clamp(0, height - 1).float()
+        expected_columns = (torch.arange(width) + right).clamp(0, width - 1).float()
+        assert torch.equal(rows[image], expected_rows[:, None].expand(height, width))
+        assert torch.equal(columns[image], expected_columns.expand(height, width))
+    assert moved == {(a, b) for a in range(-by, by + 1) for b in range(-by, by + 1)}

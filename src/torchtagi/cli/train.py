@@ -49,7 +49,12 @@ def train(
     rule: Annotated[str | None, typer.Option(help=f"The update's rule: {', '.join(RULES)}.")] = None,
     augment: Annotated[
         bool | None,
-        typer.Option("--augment/--no-augment", help="Random crops and mirror images.", show_default=False),
+        typer.Option(
+            "--augment/--no-augment",
+            help="Vary images at random: digits are shifted, CIFAR-10 is cropped and mirrored. Our default does so "
+            "from the second epoch on, the paper for ResNet18.",
+            show_default=False,
+        ),
     ] = None,
     seed: Annotated[
         int | None,

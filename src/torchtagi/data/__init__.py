@@ -1,6 +1,6 @@
 """Data in memory: MNIST (embedded), Fashion-MNIST, CIFAR-10, CelebA, Tiny ImageNet and UCI regression."""
 
-from torchtagi.data.augmentation import augment_crop_flip, crop_flip
+from torchtagi.data.augmentation import augment_crop_flip, augment_shift, crop_flip
 from torchtagi.data.batching import batches, epoch_order
 from torchtagi.data.download import fetch
 from torchtagi.data.errors import DataError
@@ -16,6 +16,7 @@ __all__ = [
     "RegressionSplit",
     "TrainTest",
     "augment_crop_flip",
+    "augment_shift",
     "batches",
     "crop_flip",
     "epoch_order",

@@ -1,4 +1,4 @@
-"""Random crops and mirror images, for a whole batch at once."""
+"""Random shifts, crops and mirror images, for a whole batch at once."""
 
 import torch
 from torch import Tensor
@@ -21,17 +21,32 @@ def augment_crop_flip(images: Tensor, padding: int = 4, generator: torch.Generat
 def crop_flip(images: Tensor, corners: Tensor, mirrored: Tensor, padding: int) -> Tensor:
     """Cut image n out of its padded self at row and column `corners[n]`; mirror it where `mirrored[n]`."""
     _check(images, padding)
-    n, channels, height, width = images.shape
-    padded = torch.nn.functional.pad(images, (padding,) * 4)
-    rows = corners[:, :1] + torch.arange(height, device=images.device)
-    columns = torch.arange(width, device=images.device).expand(n, width)
-    columns = corners[:, 1:] + torch.where(mirrored[:, None], width - 1 - columns, columns)
-    example = torch.arange(n, device=images.device).view(n, 1, 1, 1)
-    channel = torch.arange(channels, device=images.device).view(1, channels, 1, 1)
-    cut = padded[example, channel, rows[:, None, :, None], columns[:, None, None, :]]
-    if images.is_contiguous(memory_format=torch.channels_last):
-        return cut.contiguous(memory_format=torch.channels_last)
-    return cut
+    return cut(torch.nn.functional.pad(images, (padding,) * 4), corners, images, mirrored)
+
+
+def augment_shift(images: Tensor, by: int = 2, generator: torch.Generator | None = None) -> Tensor:
+    """Move each image by up to `by` pixels in each direction; its own border is continued outward."""
+    _check(images, by)
+    device = images.device if generator is None else generator.device
+    corners = torch.randint(0, 2 * by + 1, (len(images), 2), generator=generator, device=device)
+    padded = torch.nn.functional.pad(images, (by,) * 4, mode="replicate")
+    return cut(padded, corners.to(images.device), images)
+
+
+def cut(padded: Tensor, corners: Tensor, like: Tensor, mirrored: Tensor | None = None) -> Tensor:
+    """From each padded image a piece of the size of those in `like`, laid out in memory as they are."""
+    n, channels, height, width = like.shape
+    rows = corners[:, :1] + torch.arange(height, device=like.device)
+    columns = torch.arange(width, device=like.device).expand(n, width)
+    if mirrored is not None:
+        columns = torch.where(mirrored[:, None], width - 1 - columns, columns)
+    columns = corners[:, 1:] + columns
+    example = torch.arange(n, device=like.device).view(n, 1, 1, 1)
+    channel = torch.arange(channels, device=like.device).view(1, channels, 1, 1)
+    pieces = padded[example, channel, rows[:, None, :, None], columns[:, None, None, :]]
+    if like.is_contiguous(memory_format=torch.channels_last):
+        return pieces.contiguous(memory_format=torch.channels_last)
+    return pieces
 
 
 def _check(images: Tensor, padding: int) -> None:

@@ -31,7 +31,8 @@ from torch import Tensor
 
 from torchtagi.checks import require_labels
 from torchtagi.gaussian import Gaussian
-from torchtagi.likelihood.observation import Likelihood, observe, require_output
+from torchtagi.likelihood.link import LabelLikelihood
+from torchtagi.likelihood.observation import observe, require_output
 
 
 def class_tree(classes: int) -> Tensor:
@@ -71,7 +72,7 @@ class ClassPrediction:
         return terms.sum(1)
 
 
-class HierarchicalClassification(Likelihood):
+class HierarchicalClassification(LabelLikelihood):
     """Labels 0..classes−1, each observed as ±1 on its path; the network needs `.outputs` outputs."""
 
     code: Tensor
@@ -93,6 +94,7 @@ class HierarchicalClassification(Likelihood):
         require_labels("labels", labels, len(z), self.classes)
         target = self.code.to(z.dtype)[labels.long()]
         observed = target != 0
+        self.score_link(z, labels)
         return observe(z, target, self.training_noise_var(z, target, observed), observed)
 
     def predict(self, z: Gaussian) -> ClassPrediction:
@@ -109,14 +111,21 @@ class HierarchicalClassification(Likelihood):
     def log_prob(self, z: Gaussian, labels: Tensor) -> Tensor:
         require_output("z", z, self.outputs)
         require_labels("labels", labels, len(z), self.classes)
-        return self.log_probs(z).gather(1, labels.long()[:, None])[:, 0]
+        return self.log_prob_given(z, labels, self.predictive_noise_var)
 
     def log_probs(self, z: Gaussian) -> Tensor:
         """(N, C), normalised: what `predict` gives without the two uncertainties, at a fraction of the cost."""
         require_output("z", z, self.outputs)
-        margin = z.mean / (z.variance + self.predictive_noise_var).sqrt()
+        return self.log_probs_given(z, self.predictive_noise_var)
+
+    def log_prob_given(self, z: Gaussian, labels: Tensor, noise_var: Tensor) -> Tensor:
+        log_probs = self.log_probs_given(z, noise_var)
+        return log_probs.gather(-1, labels.long()[:, None].expand(*log_probs.shape[:-1], 1))[..., 0]
+
+    def log_probs_given(self, z: Gaussian, noise_var: Tensor) -> Tensor:
+        margin = z.mean / (z.variance + noise_var).sqrt()
         left, right = torch.special.log_ndtr(margin), torch.special.log_ndtr(-margin)
-        return self.along_paths(left, right).log_softmax(1)
+        return self.along_paths(left, right).log_softmax(-1)
 
     def epistemic_variance(self, probs: Tensor, margin: Tensor, squared: Tensor) -> Tensor:
         """E[(π − P S)²]/E[S]² for each class; `squared` is E[Φ²] of going left at each node.

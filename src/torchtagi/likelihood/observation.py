@@ -130,9 +130,14 @@ class Likelihood(nn.Module):
         self.noise_var.copy_(var.expand_as(self.noise_var))
 
     @property
-    def predictive_noise_var(self) -> Tensor:
-        """The noise to predict with: what was learned, or was given."""
+    def learned_noise_var(self) -> Tensor:
+        """The noise that messages assume: what was learned, or was given."""
         return self.noise_var if self.residual_var is None else self.noise_var.clamp_min(self.residual_var.item())
+
+    @property
+    def predictive_noise_var(self) -> Tensor:
+        """The noise that predictions assume."""
+        return self.learned_noise_var
 
     def training_noise_var(self, z: Gaussian, target: Tensor, observed: Tensor | None) -> Tensor:
         """The noise of this batch's messages.
@@ -141,18 +146,18 @@ class Likelihood(nn.Module):
         about 1,600 observations. A batch that misses by more than that counts as noisier still.
         """
         if self.residual_var is None or not self.training:
-            return self.predictive_noise_var
+            return self.learned_noise_var
         with torch.no_grad():
             excess = (target - z.mean).square() - z.variance
             if observed is not None:
                 excess = excess[observed]
             if not excess.numel():
-                return self.predictive_noise_var
+                return self.learned_noise_var
             batch_var = excess.mean().to(self.residual_var.dtype)
             if bool(torch.isfinite(batch_var)):  # a square may overflow where the innovation does not
                 self.residual_var.lerp_(batch_var, min(1.0, excess.numel() / NOISE_MEMORY)).clamp_(min=0)
-                return torch.maximum(self.predictive_noise_var, batch_var)
-            return self.predictive_noise_var
+                return torch.maximum(self.learned_noise_var, batch_var)
+            return self.learned_noise_var
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments, for checkpoints."""

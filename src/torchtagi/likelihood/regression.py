@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchtagi.checks import require_floating, require_positive
 from torchtagi.gaussian import Gaussian
+from torchtagi.likelihood.link import LabelLikelihood
 from torchtagi.likelihood.observation import Likelihood, observe, require_fitting_noise, require_output
 
 
@@ -60,7 +61,7 @@ def given(noise_std: Tensor, z: Gaussian) -> Tensor:
     return require_fitting_noise(torch.as_tensor(noise_std, dtype=z.dtype, device=z.device).square(), z)
 
 
-class Binary(Likelihood):
+class Binary(LabelLikelihood):
     """A label −1 or +1, taken as a noisy observation of the output; P(+1) = Φ(m/√(v + R))."""
 
     def __init__(self, noise_std: float | Sequence[float] | Tensor = 1.0, learn_noise: bool = False) -> None:
@@ -68,6 +69,7 @@ class Binary(Likelihood):
 
     def forward(self, z: Gaussian, y: Tensor) -> Tensor:
         target = self.check(z, y)
+        self.score_link(z, target)
         return observe(z, target, self.training_noise_var(z, target, None), None)
 
     def predict(self, z: Gaussian) -> Tensor:
@@ -78,9 +80,13 @@ class Binary(Likelihood):
 
     def log_prob(self, z: Gaussian, y: Tensor) -> Tensor:
         target = self.check(z, y)
-        margin = target * z.mean / (z.variance + self.predictive_noise_var).sqrt()
-        log_prob: Tensor = torch.special.log_ndtr(margin)
-        return log_prob.flatten(1).sum(1)
+        return self.log_prob_given(z, target, self.predictive_noise_var)
+
+    def log_prob_given(self, z: Gaussian, labels: Tensor, noise_var: Tensor) -> Tensor:
+        margin = labels * z.mean / (z.variance + noise_var).sqrt()
+        samples = margin.shape[: margin.ndim - z.ndim + 1]
+        log_prob: Tensor = torch.special.log_ndtr(margin).reshape(*samples, -1).sum(-1)
+        return log_prob
 
     def check(self, z: Gaussian, y: Tensor) -> Tensor:
         require_output("z", z)
