@@ -51,3 +51,41 @@ def test_relu_prior_scales():
             assert not value.any()
         else:
             assert torch.equal(value, before[name])
+
+
+def shares(net):
+    layers = [part for part in net.modules() if isinstance(part, tagi.nn.Conv2d | tagi.nn.Linear)]
+    return [
+        (layer.weight.var.mean() / (layer.weight.var.mean() + layer.weight.mean.square().mean())).item()
+        for layer in layers
+    ]
+
+
+def test_a_deep_network_keeps_its_signal():
+    torch.manual_seed(0)
+    net = models.resnet18(width=4)
+    x = torch.randn(16, 3, 32, 32)
+    tagi.use_relu_prior(net)
+    tagi.match_prior(net, x)
+    before = {name: b.clone() for name, b in net.named_buffers()}
+    assert min(shares(net)[:-1]) > 0.5
+    faint = net(x).mean.std(0).mean().item()  # how far the outputs tell one image from another
+    assert tagi.keep_signal(net, x)
+    assert max(shares(net)[:-1]) == pytest.approx(4 / 21, rel=1e-4)
+    z = net(x)
+    assert z.var.mean().item() == pytest.approx(1.0, rel=1e-3)
+    assert z.mean.std(0).mean().item() > 5 * faint
+    assert before.keys() == dict(net.named_buffers()).keys()
+    assert not tagi.keep_signal(net, x), "once is enough"
+
+
+@pytest.mark.parametrize("build", [models.mnist_cnn, models.cifar_3conv])
+def test_a_shallow_network_is_left_alone(build):
+    torch.manual_seed(0)
+    net = build()
+    x = torch.randn(16, *((1, 28, 28) if build is models.mnist_cnn else (3, 32, 32)))
+    tagi.use_relu_prior(net)
+    tagi.match_prior(net, x)
+    before = [p.clone() for p in net.parameters()]
+    assert not tagi.keep_signal(net, x)
+    assert all(torch.equal(a, b) for a, b in zip(net.parameters(), before, strict=True))

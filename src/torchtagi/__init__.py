@@ -14,7 +14,7 @@ from torchtagi.likelihood import (
     Regression,
 )
 from torchtagi.parameter import GaussianParameter
-from torchtagi.prior import match_prior, use_relu_prior
+from torchtagi.prior import keep_signal, match_prior, use_relu_prior
 from torchtagi.update import Update
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "__version__",
     "cat",
     "condition",
+    "keep_signal",
     "load",
     "match_prior",
     "nn",
