@@ -1,7 +1,8 @@
 """Which code means which digit, and how well Qnet knows real digits by them.
 
-Codes are learned without labels, so their numbers mean nothing. The contingency table counts how often test images of
-each digit are read as each code; the Hungarian method finds the one-to-one assignment that explains most of them.
+Codes are learned without labels, so their numbers mean nothing. The contingency table counts how often test images
+of each digit are read as each code; the Hungarian method finds the one-to-one assignment that explains most of
+them.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class Assignment:
         found = 0
         for code, digit in enumerate(self.digit_of):
             count = self.table[code, digit].item()
-            found += count > 0 and 2 * count > self.table[:, digit].sum() and 2 * count > self.table[code].sum()
-        return int(found)
+            found += 2 * count > max(int(self.table[:, digit].sum()), int(self.table[code].sum()))
+        return found
 
 
 def assign(codes: Tensor, digits: Tensor, classes: int = 10) -> Assignment:

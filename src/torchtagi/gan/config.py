@@ -126,7 +126,7 @@ class GanConfig:
         return f"{self.task}-{self.network}-{self.setting}-seed{self.seed}"
 
     def decayed(self, noise_std: float, epoch: int) -> float:
-        """A noise in the epoch of that number, counted from 0: σ⁰ ηᵉ (eq. 7), not below the floor, nor raised by it."""
+        """A noise in the epoch of that number, from 0: σ⁰ ηᵉ (eq. 7), not below the floor, nor raised by it."""
         return max(noise_std * self.noise_decay**epoch, min(self.noise_floor, noise_std))
 
     def as_json(self) -> Row:

@@ -63,7 +63,7 @@ def sample_sheet_latents(space: LatentSpace, columns: int = 10) -> Latents:
 
 
 def reference_latents(space: LatentSpace) -> Latents:
-    """One point for each class of the first categorical code, alike in all else; without codes, ten random points."""
+    """One point for each class of the first categorical code, alike in all else; without codes, ten random ones."""
     if not space.categories:
         return space.sample(10, torch.Generator().manual_seed(SAMPLE_SEED))
     one = space.sample(1, torch.Generator().manual_seed(SAMPLE_SEED))

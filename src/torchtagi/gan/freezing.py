@@ -1,8 +1,8 @@
 """A network that others learn through: it passes messages on, and stays as it is to the bit.
 
-Its parameters are not asked to learn. Its running statistics are not mixed with this batch again: where they are the
-scale (`use_running`) the layer is run as in evaluation, which is the same scale without the mixing; whatever else
-writes to a buffer is undone.
+Its parameters are not asked to learn. Its running statistics are not mixed with this batch again: where they are
+the scale (`use_running`) the layer is run as in evaluation, which is the same scale without the mixing; whatever
+else writes to a buffer is undone.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     Pnet   −1 for a real image, +1 for a generated one, with noise σ_P
     Qnet   each category's path in its class tree with noise σ_Q, each continuous code with a noise of its own
 
-The continuous codes' noise may be `fixed`; `learned`, one number for each code from what Qnet misses; or `predicted`
-for each image by Qnet itself (AGVI), which then has two outputs a code. The last two are the paper's own suggestion
-(§4.1): a homoscedastic output is its explanation for codes that are not told apart.
+The continuous codes' noise may be `fixed`; `learned`, one number for each code from what Qnet misses; or
+`predicted` for each image by Qnet itself (AGVI), which then has two outputs a code. The last two are the paper's
+own suggestion (§4.1): a homoscedastic output is its explanation for codes that are not told apart.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ class CodeLikelihood(nn.Module):
     def read(self, z: Gaussian) -> Tensor:
         """The likeliest class of each categorical code, (n, categorical codes)."""
         categories, _ = self.split(z)
-        read = [
-            likelihood.log_probs(part).argmax(1)
-            for likelihood, part in zip(self.categories, categories, strict=True)
-        ]
+        read = []
+        for likelihood, part in zip(self.categories, categories, strict=True):
+            assert isinstance(likelihood, HierarchicalClassification)
+            read.append(likelihood.log_probs(part).argmax(1))
         return torch.stack(read, 1) if read else torch.zeros(len(z), 0, dtype=torch.long, device=z.device)
 
     @property

@@ -122,7 +122,9 @@ def set_prior(players: Players, relu_prior: bool, output_gain: float, var_gain: 
     for part in players.modules():
         if isinstance(part, GaussianParameter):
             part.var.mul_(var_gain**2)
-    last = [part for part in players.generator.modules() if isinstance(part, Layer) and "prior" in part.arguments][-1]
+    last = [part for part in players.generator.modules() if isinstance(part, Layer) and "prior" in part.arguments][
+        -1
+    ]
     for parameter in (last.weight, last.bias):
         if parameter is not None:
             parameter.mean.mul_(output_gain)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from torchtagi import data, models
-from torchtagi.evaluation import PREDICTION_BATCH, load_model
+from torchtagi.evaluation import PREDICTION_BATCH, channels_last, load_model
 from torchtagi.gaussian import Gaussian
 from torchtagi.likelihood import HierarchicalClassification
 from torchtagi.runs import Run, RunError
@@ -56,7 +56,8 @@ def quick_judge(train: data.ImageSet, epochs: int = 1, batch_size: int = 64) -> 
         raise ValueError(f"{train.name} has no labels for a judge to learn")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(QUICK_SEED)
-        net = models.mnist_cnn(10, layers=nn).to(memory_format=torch.channels_last)
+        net = models.mnist_cnn(10, layers=nn)
+    channels_last(net, "cpu")
     optimiser = torch.optim.Adam(net.parameters(), 2e-3)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimiser, lambda batch: 1 - batch / (epochs * -(-len(train) // batch_size))

@@ -2,9 +2,9 @@
 
     noise ~ N(0, 1)      category ~ uniform over its classes      continuous ~ U(−1, 1)
 
-A category enters the generator as its path in the class tree (`likelihood.class_tree`): ±1 at the nodes of the path,
-0 elsewhere, which is also what Qnet has to read back. Ten classes take 11 units. An ordinary network, whose codes
-are read by a softmax, takes them as one unit a class (`coding="one-hot"`).
+A category enters the generator as its path in the class tree (`likelihood.class_tree`): ±1 at the nodes of the
+path, 0 elsewhere, which is also what Qnet has to read back. Ten classes take 11 units. An ordinary network, whose
+codes are read by a softmax, takes them as one unit a class (`coding="one-hot"`).
 """
 
 from __future__ import annotations
@@ -103,6 +103,6 @@ class LatentSpace:
                 raise ValueError(f"{name} must have shape ({n}, {width}), got {tuple(value.shape)}")
         for place, classes in enumerate(self.categories):
             column = latents.categories[:, place]
-            if n and not (0 <= int(column.min()) and int(column.max()) < classes):
+            if n and not (int(column.min()) >= 0 and int(column.max()) < classes):
                 bad = int(column[(column < 0) | (column >= classes)][0])
                 raise ValueError(f"category {place + 1} must lie between 0 and {classes - 1}, got {bad}")

@@ -1,9 +1,9 @@
 """All numbers about a game that is being played, by the measures of their own files.
 
-    accuracy, own_codes    Qnet on real test digits, codes assigned to digits (`assignment`)
-    read_error, …          the judge on generated digits (`realism`)
-    frechet                between features of real and generated images: the judge's, or without one Dnet's own
-    fake_as_fake, …        Pnet's mean probability of "generated" for generated and for real test images
+accuracy, own_codes    Qnet on real test digits, codes assigned to digits (`assignment`)
+read_error, …          the judge on generated digits (`realism`)
+frechet                between features of real and generated images: the judge's, or without one Dnet's own
+fake_as_fake, …        Pnet's mean probability of "generated" for generated and for real test images
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Are generated images copies of training images?
 
-Each one's distance to its nearest training image is compared with the distances of held-out real images to theirs. A
-generator that copies comes far closer than reality does: a ratio of the medians near 0. Near or above 1 it does not.
+Each one's distance to its nearest training image is compared with the distances of held-out real images to theirs.
+A generator that copies comes far closer than reality does: a ratio of the medians near 0. Near or above 1 it does
+not. Blurred images are near to many, so a ratio somewhat below 1 is no copy yet.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def nearest_neighbours(generated: Tensor, training: Tensor, held_out: Tensor) ->
     """By Euclidean distance of the pixels (n, C, H, W)."""
     for name, images in (("generated", generated), ("training", training), ("held_out", held_out)):
         if images.shape[1:] != training.shape[1:] or not len(images):
-            raise ValueError(f"{name} must hold images of shape {tuple(training.shape[1:])}, got {tuple(images.shape)}")
+            raise ValueError(
+                f"{name} must hold images of shape {tuple(training.shape[1:])}, got {tuple(images.shape)}"
+            )
     distance, nearest = search(generated, training)
     held_out_distance, _ = search(held_out, training)
     return Neighbours(nearest, distance, held_out_distance)

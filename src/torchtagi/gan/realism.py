@@ -1,9 +1,9 @@
 """How real generated digits are, by an independent classifier's eyes, and what the continuous codes do to them.
 
-    read_error        share of images that the judge does not read as the digit their code stands for
-    digits_drawn      how many different digits the codes draw, each by the majority of its images
-    frechet           Fréchet distance between the judge's features of real and of generated images
-    c1_slant, …       correlation of each continuous code with measured slant and stroke width
+read_error        share of images that the judge does not read as the digit their code stands for
+digits_drawn      how many different digits the codes draw, each by the majority of its images
+frechet           Fréchet distance between the judge's features of real and of generated images
+c1_slant, …       correlation of each continuous code with measured slant and stroke width
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from torchtagi.gan.strokes import correlation, slant, stroke_width
 Measures = dict[str, float]
 
 
-def realism(judge: Judge, images: Tensor, real: Tensor, codes: Tensor | None, digit_of: tuple[int, ...]) -> Measures:
+def realism(
+    judge: Judge, images: Tensor, real: Tensor, codes: Tensor | None, digit_of: tuple[int, ...]
+) -> Measures:
     """Of generated images (n, 1, 28, 28) in the data's own scale; `codes` are the classes they were drawn from, and
     `digit_of` says which digit each stands for. Without codes only the Fréchet distance is defined."""
     read, features = judge.look(images)

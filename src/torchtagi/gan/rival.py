@@ -125,7 +125,7 @@ class BackpropEngine(Engine):
 
 
 class AdamMoments(nn.Module):
-    """The optimisers' moments as buffers, so that a checkpoint keeps them; they are the very tensors Adam writes to."""
+    """The optimisers' moments as buffers, so that a checkpoint keeps them: the very tensors Adam writes to."""
 
     def __init__(self, optimisers: dict[str, torch.optim.Adam]) -> None:
         super().__init__()

@@ -9,14 +9,14 @@ G's images enter with their means *and variances*. They are functions over any n
 what their heads observe, and one `Update` a player.
 
 In part 3 the predictive variance v is not G's alone: D, P and Q are uncertain too, and do not move. Marginalising
-over them, the exact step of G's weights is S_G J_Gᵀ (K_G + K_F + R)⁻¹ r, K_F = J_F S_F J_Fᵀ the frozen networks' share
-of the outputs' covariance over the batch, so the best length along G's message is
+over them, the exact step of G's weights is S_G J_Gᵀ (K_G + K_F + R)⁻¹ r, K_F = J_F S_F J_Fᵀ the frozen networks'
+share of the outputs' covariance over the batch, so the best length along G's message is
 
     α = Σ r·dm / (q_G + q_F + Σ R dm²),          q_F = dmᵀ K_F dm = Σ over frozen parameters of s g²
 
 q_F is read from the messages on the frozen weights, which nobody applies. Its diagonal, Σ v_F dm², would take the
-frozen share for noise that is independent from image to image; but a batch of generated images resembles itself, one
-opinion of D is shared by all of them, and q_F is up to the batch's size times larger.
+frozen share for noise that is independent from image to image; but a batch of generated images resembles itself,
+one opinion of D is shared by all of them, and q_F is up to the batch's size times larger.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from torchtagi.update import Update
 class Game:
     """The players with their updates, and the rules of the game that are not in the figures.
 
-    `heads` are the likelihoods of D's part, `generator_heads` those of G's part (the same unless given): with a noise
-    of its own, G's wish to pass for real is louder or quieter than D's labels.
+    `heads` are the likelihoods of D's part, `generator_heads` those of G's part (the same unless given): with a
+    noise of its own, G's wish to pass for real is louder or quieter than D's labels.
     `label_noise` is the probability with which D is told the opposite of the truth about an image.
-    `lead` is the largest lead of Pnet, (mean output for generated − mean output for real images)/2 of the last batch, at
-    which D is still told labels; it learns the codes in any case.
+    `lead` is the largest lead of Pnet, (mean output for generated − mean output for real images)/2 of the last
+    batch, at which D is still told labels; it learns the codes in any case.
     `joint` lets D learn from the real and the generated images in one step instead of one after the other.
     `count_frozen` counts the uncertainty of the frozen networks in G's step.
     """
@@ -66,7 +66,9 @@ class Game:
         if self.space.has_codes != (discriminator.codes is not None) or self.space.has_codes != (
             self.heads.codes is not None
         ):
-            raise ValueError("a latent space with codes needs a Qnet and a likelihood for them, one without neither")
+            raise ValueError(
+                "a latent space with codes needs a Qnet and a likelihood for them, one without neither"
+            )
         self.discriminator_update = Update(discriminator, self.rule)
         self.generator_update = Update(
             self.players.generator,
@@ -169,7 +171,7 @@ def teach_discriminator(game: Game, real: Tensor, images: Gaussian, latents: Lat
 
 
 def teach_generator(game: Game, images: Gaussian, latents: Latents) -> float:
-    """Part 3: G learns from what the frozen D, P and Q say about its images. Returns Pnet's mean opinion of them."""
+    """Part 3: G learns from what the frozen D, P and Q say of its images. Returns Pnet's mean opinion of them."""
     heads = game.generator_heads or game.heads
     game.zero_grad()
     training = heads.training

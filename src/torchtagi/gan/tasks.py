@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from torchtagi import models
-from torchtagi.data import Preprocessing
-from torchtagi.data.mnist import MNIST_MEAN
 from torchtagi.gan.latent import LatentSpace
 
 
@@ -30,8 +28,6 @@ class GanTask:
     default_epochs: int
     image_shape: tuple[int, int, int]
     thing: str
-    preprocessing: Preprocessing | None
-    """How images become numbers; None where the data set's files say it (CelebA)."""
 
     @property
     def has_digits(self) -> bool:
@@ -57,7 +53,6 @@ GAN_TASKS: Mapping[str, GanTask] = {
         default_epochs=15,
         image_shape=(1, 28, 28),
         thing="digit",
-        preprocessing=Preprocessing.centred(MNIST_MEAN),
     ),
     "gan-mnist": GanTask(
         name="gan-mnist",
@@ -73,7 +68,6 @@ GAN_TASKS: Mapping[str, GanTask] = {
         default_epochs=15,
         image_shape=(1, 28, 28),
         thing="digit",
-        preprocessing=Preprocessing.centred(MNIST_MEAN),
     ),
     "infogan-celeba": GanTask(
         name="infogan-celeba",
@@ -89,7 +83,6 @@ GAN_TASKS: Mapping[str, GanTask] = {
         default_epochs=5,
         image_shape=(3, 32, 32),
         thing="face",
-        preprocessing=None,
     ),
 }
 

@@ -7,8 +7,8 @@ Used as `train.Training` is:
     for event in training.events():      # a GanStep after each batch, an EpochEnd after each epoch
         ...                              # stop whenever you like; training.save() keeps the place
 
-and as exact: the order of the images depends on seed and epoch alone, latent points come from torch's global generator,
-whose state is in the checkpoint, and looking at the game draws from generators of its own.
+and as exact: the order of the images depends on seed and epoch alone, latent points come from torch's global
+generator, whose state is in the checkpoint, and looking at the game draws from generators of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from torchtagi.gan.engine import Engine
 from torchtagi.gan.inference import InferenceEngine
 from torchtagi.gan.judge import Judge, judge_from_run, quick_judge
 from torchtagi.gan.latent import Latents
-from torchtagi.gan.measuring import measure
+from torchtagi.gan.measuring import DRAWN, measure
 from torchtagi.gan.rival import BackpropEngine
 from torchtagi.gan.step import StepReport
 from torchtagi.gan.tasks import find_gan_task
@@ -142,7 +142,10 @@ class GanTraining:
         """Write a checkpoint of this very moment."""
         if self.run is None:
             raise RunError("this training has no run folder to save to")
+        pixels = self.train.preprocessing
         position = {
+            # so that images can be shown where the data are not
+            "pixels": {"mean": list(pixels.mean), "std": list(pixels.std)},
             "epoch": self.epoch,
             "sums": dataclasses.asdict(self.sums),
             "random": random_state(self.config.device),
@@ -190,7 +193,7 @@ class GanTraining:
         sums = self.sums
         row: Row = {
             "epoch": self.epoch + 1,
-            **measure(self.engine, self.test, self.judge),
+            **measure(self.engine, self.test, self.judge, min(DRAWN, len(self.test))),
             **sums.means(),
             **self.engine.noises(),
             "judge": None if self.judge is None else self.judge.name,
@@ -225,11 +228,16 @@ def find_judge(config: GanConfig, train: data.ImageSet) -> Judge | None:
     return quick_judge(train.to("cpu")) if config.judge == "quick" else judge_from_run(Run.open(config.judge))
 
 
-def open_engine(run: Run) -> Engine:
-    """A run's game as it was last saved, on the CPU, ready to be looked at; disturbs nobody's randomness."""
+def open_engine(run: Run) -> tuple[Engine, data.Preprocessing]:
+    """A run's game as it was last saved, on the CPU, ready to be looked at, and the scale of its images; disturbs
+    nobody's randomness."""
     if not run.checkpoint.is_file():
         raise RunError(f"{run.folder} has no {run.checkpoint.name}: only its configuration and metrics were kept")
     with torch.random.fork_rng(devices=[]):
         engine = build_engine(dataclasses.replace(GanConfig.from_json(run.config), device="cpu"))
-    run.restore(engine.players, engine.memory)
-    return engine
+    position = run.restore(engine.players, engine.memory)
+    try:
+        pixels = data.Preprocessing(tuple(position["pixels"]["mean"]), tuple(position["pixels"]["std"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{run.checkpoint}: does not say the scale of its images") from error
+    return engine, pixels
