@@ -108,7 +108,7 @@ def test_generative_networks_have_the_tables_shapes(name, layers):
         seen = []
         for layer in net:
             if type(layer).__name__ in SHAPING:
-                layer.register_forward_hook(lambda module, args, out: seen.append(tuple(out.shape[1:])))
+                layer.register_forward_hook(lambda module, args, out, to=seen: to.append(tuple(out.shape[1:])))
         out = net(torch.randn(3, *inputs))
         assert tuple(out.shape) == (3, *outputs)
         assert isinstance(out, Gaussian) == (layers == "gaussian")

@@ -23,8 +23,8 @@ class Chain(torch.nn.Module):
 
 
 def shares(net, z):
-    """K_G and K_F: the outputs' covariance by the generator's and by the discriminator's weights, from dense Jacobians
-    of the mean map."""
+    """K_G and K_F: the outputs' covariance by the generator's and by the discriminator's weights, from dense
+    Jacobians of the mean map."""
     parameters = [net.generator.weight, net.discriminator.weight, net.discriminator.bias]
 
     def outputs(w, d, b):

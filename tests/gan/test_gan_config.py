@@ -24,8 +24,8 @@ def test_defaults_and_the_papers_setting(task):
 
 
 def test_a_changed_knob_shows_in_the_name():
-    config = configure_gan("infogan-mnist", reality_noise_std=1.0, joint=True, epochs=3)
-    assert config.name == "infogan-mnist-infogan-default-realitynoisestd1.0-joint-seed0"
+    config = configure_gan("infogan-mnist", reality_noise_std=2.0, joint=False, epochs=3)
+    assert config.name == "infogan-mnist-infogan-default-realitynoisestd2.0-nojoint-seed0"
     assert configure_gan("infogan-mnist", epochs=3).setting == "default"
 
 

@@ -154,7 +154,7 @@ def test_fewer_images_than_features_are_no_obstacle():
 
 @pytest.mark.parametrize(("a", "b"), [((1, 3), (5, 3)), ((5, 3), (5, 4)), ((5,), (5,))])
 def test_bad_features_are_refused(a, b):
-    with pytest.raises(ValueError, match="features|shape"):
+    with pytest.raises(ValueError, match=r"features|shape"):
         frechet_distance(torch.zeros(a), torch.zeros(b))
 
 

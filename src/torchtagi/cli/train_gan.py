@@ -12,9 +12,10 @@ from rich.table import Table
 from torchtagi.cli.shared import console, say
 from torchtagi.cli.train import Lines, learn, load_sets
 from torchtagi.gan.config import GanConfig, configure_gan, parse_changes
+from torchtagi.gan.filmstrip import SAMPLES
 from torchtagi.gan.report import MEASURES, shown_measure, write_gan_report
 from torchtagi.gan.tasks import find_gan_task
-from torchtagi.gan.training import SAMPLES, GanStep, GanTraining
+from torchtagi.gan.training import GanStep, GanTraining
 from torchtagi.plots import PlotsUnavailableError
 from torchtagi.runs import Row, Run, RunError, check_free
 

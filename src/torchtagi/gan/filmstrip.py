@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
+from torchtagi.checkpoint import write_atomically
 from torchtagi.gan.drawing import GAP, GROUND, as_png, read_png, sheet
 from torchtagi.runs import PLOTS, Run
 
 FRAMES_PER_EPOCH = 4
 SHOWN = 16  # of a long training, evenly spread
 FOLDER, STRIP = f"{PLOTS}/frames", f"{PLOTS}/filmstrip.png"
+SAMPLES = f"{PLOTS}/samples"
 
 
 def frame_after(batch: int, batches: int) -> int | None:
@@ -37,3 +41,11 @@ def write_strip(run: Run, epochs: int) -> None:
     line = torch.full((columns[0].shape[0], height, GAP), GROUND, dtype=torch.uint8)
     # a frame has a line on both sides; side by side they share one
     run.write(STRIP, as_png(torch.cat([*(column[..., GAP:-GAP] for column in columns), line], -1)))
+
+
+def keep_drawings(run: Run, target: Path) -> None:
+    """Copy the strip and the last epoch's sheet of samples, the drawings worth keeping for ever, to `target`."""
+    last = sorted((run.folder / SAMPLES).glob("epoch-*.png"))[-1:]
+    for file in (run.folder / STRIP, *last):
+        if file.is_file():
+            write_atomically(target / ("samples.png" if file in last else file.name), file.read_bytes())

@@ -39,8 +39,6 @@ from torchtagi.gan.tasks import find_gan_task
 from torchtagi.runs import PLOTS, Row, Run, RunError
 from torchtagi.train import EpochEnd, prepared, random_state, set_random_state
 
-SAMPLES = f"{PLOTS}/samples"
-
 
 @dataclass
 class GanSums:
@@ -204,7 +202,7 @@ class GanTraining:
         self.sums = GanSums()
         if self.run is not None:
             page = sheet(self.pictures(sample_sheet_latents(self.engine.space)), 10)
-            self.run.write(f"{SAMPLES}/epoch-{self.epoch:04d}.png", as_png(page))
+            self.run.write(f"{filmstrip.SAMPLES}/epoch-{self.epoch:04d}.png", as_png(page))
             filmstrip.write_strip(self.run, self.epoch)
             self.run.add_metrics(row)
             self.save()
