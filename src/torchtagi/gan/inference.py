@@ -98,13 +98,11 @@ def prior_players(config: GanConfig, heads: Heads) -> Players:
     """The networks before they have learned anything: the seed says what they are."""
     task = find_gan_task(config.task)
     torch.manual_seed(config.seed)
-    codes = None
+    trunk, reality, codes = task.dnet(use_running=config.use_running), task.pnet(), None
     if task.qnet is not None:
         assert heads.codes is not None
         codes = task.qnet(heads.codes.outputs)
-    players = Players(
-        Discriminator(task.dnet(use_running=config.use_running), task.pnet(), codes), task.gnet(task.space.size)
-    )
+    players = Players(Discriminator(trunk, reality, codes), task.gnet(task.space.size))
     set_prior(players, config.relu_prior, config.output_gain, config.var_gain)
     return players
 
