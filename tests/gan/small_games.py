@@ -3,10 +3,10 @@
 import torch
 
 import torchtagi as tagi
+from torchtagi.gan.game import Game
 from torchtagi.gan.heads import CodeLikelihood, Heads
 from torchtagi.gan.latent import LatentSpace
 from torchtagi.gan.players import Discriminator, Players
-from torchtagi.gan.step import Game
 
 SPACE = LatentSpace(3, (3,), 1)
 

@@ -69,6 +69,10 @@ def test_bad_values_are_named(changes, message):
 def test_unknown_games_and_wrong_combinations_are_refused():
     with pytest.raises(ValueError, match="there is no game 'mnist'"):
         configure_gan("mnist")
+    with pytest.raises(ValueError, match="method adam has no lead"):
+        configure_gan("infogan-mnist", method="adam", lead=0.5)
+    with pytest.raises(ValueError, match="method tagi has no generator_lr"):
+        configure_gan("infogan-mnist", generator_lr=0.1)
     with pytest.raises(ValueError, match="--paper"):
         configure_gan("infogan-mnist", method="adam", paper=True)
 

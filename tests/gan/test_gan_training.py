@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from torchtagi import data
+from torchtagi.gan import filmstrip
 from torchtagi.gan.config import configure_gan
 from torchtagi.gan.drawing import as_png, read_png, reference_latents, sample_sheet_latents, sheet
 from torchtagi.gan.evaluation import evaluate_gan
@@ -187,7 +188,7 @@ def test_looking_leaves_the_game_as_it_is(digits):
     engine = training.engine
     before = {key: value.clone() for key, value in engine.players.state_dict().items()}
     random = torch.get_rng_state()
-    engine.judge(digits.test.images[:7])
+    engine.opinions(digits.test.images[:7])
     engine.features(digits.test.images[:7])
     engine.draw(engine.space.sample(3, torch.Generator().manual_seed(0)))
     assert all(torch.equal(before[key], value) for key, value in engine.players.state_dict().items())
@@ -211,6 +212,20 @@ def test_frames_are_due_at_quarters():
     assert [b for b in range(1, 101) if frame_after(b, 100)] == [25, 50, 75, 100]
     assert [frame_after(b, 3) for b in (1, 2, 3)] == [1, 2, 3], "of a short epoch each batch"
     assert frame_after(1, 1) == 1
+
+
+def test_the_strip_has_a_frame_a_column_and_lines_between(tmp_path):
+    run = Run.create(tmp_path / "run", {"task": "x", "network": "x", "setting": "x", "seed": 0})
+    for number in range(3):
+        filmstrip.add_frame(run, 0, number, torch.full((2, 1, 4, 5), 10 * number, dtype=torch.uint8))
+    filmstrip.add_frame(run, 1, 1, torch.full((2, 1, 4, 5), 200, dtype=torch.uint8))
+    filmstrip.write_strip(run, 1)
+    strip = read_png(run.folder / filmstrip.STRIP)[0, ::2, ::2]
+    assert strip.shape == (2 * 6 + 2, 3 * 7 + 2), "the frame of the second epoch is not yet history"
+    for number in range(3):
+        left = 7 * number
+        assert strip[2:6, left : left + 2].eq(128).all()
+        assert strip[2:6, left + 2 : left + 7].eq(10 * number).all()
 
 
 def test_sheets():

@@ -6,9 +6,9 @@ from small_games import SPACE, game, latents, players, real, same, state
 
 import torchtagi as tagi
 from torchtagi.gan.freezing import frozen
+from torchtagi.gan.game import Game, generate, step, teach_discriminator, teach_generator
 from torchtagi.gan.heads import FAKE, REAL
 from torchtagi.gan.latent import LatentSpace
-from torchtagi.gan.step import Game, generate, step, teach_discriminator, teach_generator
 
 PLAIN = LatentSpace(3)
 

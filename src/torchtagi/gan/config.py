@@ -19,14 +19,19 @@ from torchtagi.runs import Row, RunError
 from torchtagi.update import RULES
 
 METHODS = ("tagi", "adam")
+INFERENCE_ONLY = (
+    *("rule", "reality_noise_std", "code_noise_std", "continuous_noise_std", "continuous_noise", "noise_decay"),
+    *("noise_floor", "generator_reality_noise_std", "generator_code_noise_std", "use_running", "lead", "joint"),
+    *("count_frozen", "relu_prior", "output_gain", "var_gain"),
+)
+BACKPROP_ONLY = ("discriminator_lr", "generator_lr", "code_weight", "continuous_weight")
 
 
 @dataclass(frozen=True)
 class GanConfig:
     """Everything that decides what a run becomes; `configure_gan` fills it in.
 
-    The fields between `rule` and `var_gain` are read by `tagi`, those from `discriminator_lr` to
-    `continuous_weight` by `adam`; the others by both.
+    `INFERENCE_ONLY` and `BACKPROP_ONLY` list the fields that one method alone reads.
     """
 
     task: str
@@ -69,7 +74,7 @@ class GanConfig:
     joint: bool
     """D learns from real and generated images in one step instead of one after the other."""
     count_frozen: bool
-    """Count the frozen networks' uncertainty in G's line search (see `gan.step`)."""
+    """Count the frozen networks' uncertainty in G's line search (see `gan.game`)."""
     relu_prior: bool
     """Prior means at He et al.'s scale, 2/fan_in, in all but each network's last layer."""
     output_gain: float
@@ -213,6 +218,9 @@ def configure_gan(
     unknown = [name for name in changes if name not in base]
     if unknown:
         raise ValueError(f"a game has no setting {', '.join(unknown)}")
+    foreign = [name for name in changes if name in (BACKPROP_ONLY if method == "tagi" else INFERENCE_ONLY)]
+    if foreign:
+        raise ValueError(f"method {method} has no {', '.join(foreign)}")
     differing = [name for name in changes if name not in NOT_IN_SETTING and changes[name] != base[name]]
     setting = base["setting"] + "".join(describe_change(name, changes[name]) for name in differing)
     return GanConfig(**{**base, **changes, "setting": setting})

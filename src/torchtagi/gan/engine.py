@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from torchtagi.gan.config import GanConfig
+from torchtagi.gan.game import StepReport
 from torchtagi.gan.latent import Latents, LatentSpace
 from torchtagi.gan.players import Players, Verdict
-from torchtagi.gan.step import StepReport
 from torchtagi.gaussian import Gaussian
 
 LOOK_BATCH = 500  # fast enough, and small enough for a few hundred MB
@@ -60,7 +60,7 @@ class Engine(ABC):
             inputs = self.space.encode(latents).to(device)
             return torch.cat([mean_of(self.players.generator(part)).cpu() for part in inputs.split(LOOK_BATCH)])
 
-    def judge(self, images: Tensor, read_codes: bool = True) -> tuple[Tensor, Tensor | None]:
+    def opinions(self, images: Tensor, read_codes: bool = True) -> tuple[Tensor, Tensor | None]:
         """Pnet's probability that each image is generated, and the class of each categorical code."""
         with looking(self.players):
             probabilities, classes = [], []

@@ -40,7 +40,7 @@ def write_strip(run: Run, epochs: int) -> None:
     height = max(column.shape[1] for column in columns)
     line = torch.full((columns[0].shape[0], height, GAP), GROUND, dtype=torch.uint8)
     # a frame has a line on both sides; side by side they share one
-    run.write(STRIP, as_png(torch.cat([*(column[..., GAP:-GAP] for column in columns), line], -1)))
+    run.write(STRIP, as_png(torch.cat([*(column[..., :-GAP] for column in columns), line], -1)))
 
 
 def keep_drawings(run: Run, target: Path) -> None:

@@ -116,7 +116,7 @@ class CodeLikelihood(nn.Module):
 class Heads(nn.Module):
     """The likelihoods of both heads; `codes` is None in a GAN without codes.
 
-    `lead` keeps how far Pnet was ahead in the last batch (see `gan.step.Game`).
+    `lead` keeps how far Pnet was ahead in the last batch (see `gan.game.Game`).
     """
 
     lead: Tensor

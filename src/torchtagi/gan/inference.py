@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torchtagi.evaluation import channels_last
 from torchtagi.gan.config import GanConfig
 from torchtagi.gan.engine import Engine
+from torchtagi.gan.game import Game, StepReport, generate, step, teach_generator
 from torchtagi.gan.heads import CodeLikelihood, Heads
 from torchtagi.gan.players import Discriminator, Players
-from torchtagi.gan.step import Game, StepReport, generate, step, teach_generator
 from torchtagi.gan.tasks import find_gan_task
 from torchtagi.nn import Layer
 from torchtagi.parameter import GaussianParameter

@@ -30,8 +30,8 @@ def measure(engine: Engine, test: data.ImageSet, judge: Judge | None, drawn: int
     latents = engine.space.sample(drawn, torch.Generator().manual_seed(MEASURE_SEED))
     images = engine.draw(latents)
     real = test.images.cpu()
-    real_probability, read = engine.judge(real, read_codes=test.labels is not None)
-    fake_probability, _ = engine.judge(images, read_codes=False)
+    real_probability, read = engine.opinions(real, read_codes=test.labels is not None)
+    fake_probability, _ = engine.opinions(images, read_codes=False)
     found: dict[str, Any] = {
         "fake_as_fake": float(fake_probability.mean()),
         "real_as_fake": float(real_probability.mean()),

@@ -37,6 +37,7 @@ MEASURES = {
     "neighbour_ratio": "distance to the nearest training image, relative to real images'",
     "neighbour_closest_share": "share closer to a training image than 99 % of real ones",
 }
+WHOLE = ("own_codes", "digits_drawn", "images_per_second")
 SWEEP = torch.linspace(-1, 1, 9).tolist()
 REPORT_SEED = 3
 
@@ -46,7 +47,7 @@ def shown_measure(name: str, value: float | None) -> str:
         return "–"
     if name == "read_error":
         return f"{value:.1f} %"
-    return f"{value:.0f}" if name in ("own_codes", "digits_drawn") else f"{value:.3f}"
+    return f"{value:.0f}" if name in WHOLE else f"{value:.3f}"
 
 
 def write_gan_report(run: Run, progress: Callable[[str], None] | None = None) -> Path:

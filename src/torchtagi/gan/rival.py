@@ -16,10 +16,10 @@ from torch.nn import functional
 from torchtagi.gan.config import GanConfig
 from torchtagi.gan.engine import Engine
 from torchtagi.gan.freezing import frozen
+from torchtagi.gan.game import StepReport
 from torchtagi.gan.inference import channels_last_players
 from torchtagi.gan.latent import Latents
 from torchtagi.gan.players import Discriminator, Players
-from torchtagi.gan.step import StepReport
 from torchtagi.gan.tasks import find_gan_task
 
 BETAS = (0.5, 0.999)  # Radford et al. (2016), as Chen et al. use them

@@ -26,7 +26,6 @@ class GanTask:
     reality_noise_std: float
     code_noise_std: float
     default_epochs: int
-    image_shape: tuple[int, int, int]
     thing: str
 
     @property
@@ -51,7 +50,6 @@ GAN_TASKS: Mapping[str, GanTask] = {
         reality_noise_std=3.0,
         code_noise_std=3.0,
         default_epochs=15,
-        image_shape=(1, 28, 28),
         thing="digit",
     ),
     "gan-mnist": GanTask(
@@ -66,7 +64,6 @@ GAN_TASKS: Mapping[str, GanTask] = {
         reality_noise_std=3.0,
         code_noise_std=3.0,
         default_epochs=15,
-        image_shape=(1, 28, 28),
         thing="digit",
     ),
     "infogan-celeba": GanTask(
@@ -81,7 +78,6 @@ GAN_TASKS: Mapping[str, GanTask] = {
         reality_noise_std=3.0,
         code_noise_std=8.0,
         default_epochs=5,
-        image_shape=(3, 32, 32),
         thing="face",
     ),
 }

@@ -29,12 +29,12 @@ from torchtagi.gan import filmstrip
 from torchtagi.gan.config import GanConfig
 from torchtagi.gan.drawing import as_png, reference_latents, sample_sheet_latents, sheet
 from torchtagi.gan.engine import Engine
+from torchtagi.gan.game import StepReport
 from torchtagi.gan.inference import InferenceEngine
 from torchtagi.gan.judge import Judge, judge_from_run, quick_judge
 from torchtagi.gan.latent import Latents
 from torchtagi.gan.measuring import DRAWN, measure
 from torchtagi.gan.rival import BackpropEngine
-from torchtagi.gan.step import StepReport
 from torchtagi.gan.tasks import find_gan_task
 from torchtagi.runs import PLOTS, Row, Run, RunError
 from torchtagi.train import EpochEnd, prepared, random_state, set_random_state
