@@ -153,6 +153,18 @@ def test_prior_gains(digits):
     assert torch.allclose(trunk[0].weight.mean, 2**0.5 * other[0].weight.mean)
 
 
+def test_stride_prior_makes_the_first_faces_differ():
+    def spread(**changes):
+        training = GanTraining(small("infogan-celeba", **changes), sets=faces())
+        points = training.engine.space.sample(32, torch.Generator().manual_seed(0))
+        return training.engine.draw(points).std(0).mean().item()
+
+    plain = spread(relu_prior=False, stride_prior=False)
+    strides = spread(relu_prior=False, stride_prior=True)
+    assert strides > 4 * plain, "three layers of stride 2"
+    assert spread() > 4 * strides
+
+
 def test_resume_refuses_another_setting(tmp_path, digits):
     run = Run.create(tmp_path / "run", small().as_json())
     with pytest.raises(RunError, match="was started with joint True, not False"):

@@ -22,7 +22,7 @@ METHODS = ("tagi", "adam")
 INFERENCE_ONLY = (
     *("rule", "reality_noise_std", "code_noise_std", "continuous_noise_std", "continuous_noise", "noise_decay"),
     *("noise_floor", "generator_reality_noise_std", "generator_code_noise_std", "use_running", "lead", "joint"),
-    *("count_frozen", "relu_prior", "output_gain", "var_gain"),
+    *("count_frozen", "relu_prior", "stride_prior", "output_gain", "var_gain"),
 )
 BACKPROP_ONLY = ("discriminator_lr", "generator_lr", "code_weight", "continuous_weight")
 
@@ -77,6 +77,9 @@ class GanConfig:
     """Count the frozen networks' uncertainty in G's line search (see `gan.game`)."""
     relu_prior: bool
     """Prior means at He et al.'s scale, 2/fan_in, in all but each network's last layer."""
+    stride_prior: bool
+    """Count in G's transposed convolutions only the weights that reach an output pixel, a share 1/stride² of the
+    kernel: prior means are larger by the stride. Otherwise every such layer halves what images differ by."""
     output_gain: float
     """Factor on the prior's standard deviations, means and variances, of G's last layer: how loud the first images
     are."""
@@ -204,7 +207,9 @@ def configure_gan(
         "generator_steps": 1,
         "joint": not paper,
         "count_frozen": not paper,
-        "relu_prior": False,
+        # Six layers deep, the faces' generator would start with images that hardly differ (docs/design.md).
+        "relu_prior": not paper and not kind.has_digits,
+        "stride_prior": not paper and not kind.has_digits,
         "output_gain": 1.0,
         "var_gain": 1.0,
         "discriminator_lr": 2e-4,  # Chen et al. (2016): 2e-4 for D and 1e-3 for G

@@ -14,7 +14,7 @@ from torchtagi.gan.game import Game, StepReport, generate, step, teach_generator
 from torchtagi.gan.heads import CodeLikelihood, Heads
 from torchtagi.gan.players import Discriminator, Players
 from torchtagi.gan.tasks import find_gan_task
-from torchtagi.nn import Layer
+from torchtagi.nn import ConvTranspose2d, Layer
 from torchtagi.parameter import GaussianParameter
 from torchtagi.prior import use_relu_prior
 
@@ -103,30 +103,34 @@ def prior_players(config: GanConfig, heads: Heads) -> Players:
         assert heads.codes is not None
         codes = task.qnet(heads.codes.outputs)
     players = Players(Discriminator(trunk, reality, codes), task.gnet(task.space.size))
-    set_prior(players, config.relu_prior, config.output_gain, config.var_gain)
+    set_prior(players, config)
     return players
 
 
 @torch.no_grad()
-def set_prior(players: Players, relu_prior: bool, output_gain: float, var_gain: float) -> None:
+def set_prior(players: Players, config: GanConfig) -> None:
     """Scale the networks' priors before anything is learned."""
     discriminator = players.discriminator
     chains = [[discriminator.trunk, discriminator.reality], [players.generator]]
     if discriminator.codes is not None:
         chains.append([discriminator.codes])
-    if relu_prior:
+    if config.relu_prior:
         for chain in chains:
             use_relu_prior(nn.Sequential(*chain))
     for part in players.modules():
         if isinstance(part, GaussianParameter):
-            part.var.mul_(var_gain**2)
+            part.var.mul_(config.var_gain**2)
+    if config.stride_prior:
+        for part in players.generator.modules():
+            if isinstance(part, ConvTranspose2d) and part.weight is not None:
+                part.weight.mean.mul_(part.stride[0])
     last = [part for part in players.generator.modules() if isinstance(part, Layer) and "prior" in part.arguments][
         -1
     ]
     for parameter in (last.weight, last.bias):
         if parameter is not None:
-            parameter.mean.mul_(output_gain)
-            parameter.var.mul_(output_gain**2)
+            parameter.mean.mul_(config.output_gain)
+            parameter.var.mul_(config.output_gain**2)
 
 
 def channels_last_players(players: Players, device: str) -> Players:
