@@ -67,3 +67,66 @@ def test_output_is_a_gaussian_with_positive_variance():
 def test_unknown_norm_is_named():
     with pytest.raises(ValueError, match="norm must be none, layer or batch, got 'group'"):
         models.cifar_3conv(norm="group")
+
+
+GENERATIVE = {
+    "mnist": (
+        (models.mnist_dnet, (1, 28, 28), (512,)),
+        (models.mnist_pnet, (512,), (1,)),
+        (models.mnist_qnet, (512,), (13,)),
+        (models.mnist_gnet, (75,), (1, 28, 28)),
+    ),
+    "celeba": (
+        (models.celeba_dnet, (3, 32, 32), (256,)),
+        (models.celeba_pnet, (256,), (1,)),
+        (models.celeba_qnet, (256,), (110,)),
+        (models.celeba_gnet, (238,), (3, 32, 32)),
+    ),
+}
+# the units behind each convolution and fully connected layer, as Appendix B.2's tables list them, corrected
+TABLES = {
+    models.mnist_dnet: [(32, 28, 28), (32, 14, 14), (64, 14, 14), (64, 7, 7), (512,)],
+    models.mnist_qnet: [(300,), (13,)],
+    models.mnist_gnet: [(3136,), (64, 7, 7), (32, 14, 14), (1, 28, 28)],
+    models.celeba_dnet: [
+        *((32, 32, 32), (32, 16, 16), (32, 16, 16), (32, 8, 8), (64, 8, 8), (64, 4, 4), (256,)),
+    ],
+    models.celeba_qnet: [(256,), (110,)],
+    models.celeba_gnet: [
+        *((1024,), (64, 4, 4), (64, 8, 8), (32, 16, 16), (32, 32, 32), (32, 32, 32), (3, 32, 32)),
+    ],
+}
+SHAPING = ("Linear", "Conv2d", "ConvTranspose2d", "AvgPool2d")
+
+
+@pytest.mark.parametrize("layers", ["gaussian", "ordinary"])
+@pytest.mark.parametrize("name", GENERATIVE)
+def test_generative_networks_have_the_tables_shapes(name, layers):
+    options = {} if layers == "gaussian" else {"layers": torch.nn}
+    for build, inputs, outputs in GENERATIVE[name]:
+        net = build(**options)
+        seen = []
+        for layer in net:
+            if type(layer).__name__ in SHAPING:
+                layer.register_forward_hook(lambda module, args, out, to=seen: to.append(tuple(out.shape[1:])))
+        out = net(torch.randn(3, *inputs))
+        assert tuple(out.shape) == (3, *outputs)
+        assert isinstance(out, Gaussian) == (layers == "gaussian")
+        assert build not in TABLES or seen == TABLES[build]
+
+
+@pytest.mark.parametrize(("name", "millions"), [("mnist", 2.1), ("celeba", 0.7)])
+def test_infogans_have_the_papers_number_of_weights(name, millions):
+    weights = sum(p.numel() for build, *_ in GENERATIVE[name] for p in build(layers=torch.nn).parameters())
+    assert round(weights / 1e6, 1) == millions
+    gaussian = sum(p.numel() for build, *_ in GENERATIVE[name] for p in build().parameters())
+    assert gaussian == 2 * weights, "a mean and a variance each"
+
+
+def test_discriminator_trunks_normalise_by_running_statistics_if_asked():
+    for build in (models.mnist_dnet, models.celeba_dnet):
+        flags = [part.use_running for part in build(use_running=True) if hasattr(part, "use_running")]
+        assert flags == [True] * len(flags)
+        assert flags
+        with pytest.raises(TypeError, match="use_running"):
+            build(use_running=True, layers=torch.nn)

@@ -127,6 +127,11 @@ def page(run: Run, rows: list[Row], evaluation: Evaluation, paper_error: dict[in
         ),
         section("Configuration", "", config_table(config)),
     ]
+    return document(title, parts)
+
+
+def document(title: str, parts: Iterable[str]) -> str:
+    """The whole page around its parts."""
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -144,6 +149,11 @@ def cards(evaluation: Evaluation, rows: list[Row], paper_error: dict[int, float]
     speed = rows[-1].get("images_per_second")
     if speed:
         values.append((f"{speed:,.0f}", "images learned a second"))
+    return card_row(values)
+
+
+def card_row(values: Iterable[tuple[str, str]]) -> str:
+    """Large numbers, each with what it is."""
     body = "".join(
         f'<div class="card"><b>{value}</b><span>{html.escape(label)}</span></div>' for value, label in values
     )

@@ -22,6 +22,10 @@ h = var.grad. Three rules apply it:
 
                  α ← min(1, α, τ/√q);   m⁺ = m + clip(α s g, ±c√s);   s⁺ = s · max(1 + α s h, floor)
 
+             Uncertain parameters that take part in the outputs but are not updated (`frozen`, a GAN's discriminator
+             while its generator learns) are noise to the others, and noise that a batch shares. Its variance along
+             dm is read from the messages on them like q itself, and added to it in α: q + q_frozen + Σ R dm².
+
 docs/design.md has the derivation and the measurements behind the constants.
 """
 
@@ -54,7 +58,8 @@ class Update(torch.optim.Optimizer):
     averaged messages are summed again here. `groups` divides the network's parameters, e.g.
     `[{"modules": [net.body]}, {"modules": [net.head], "lr": 0.5}]`. `lr` is the fraction of the messages that is
     applied, 1 for Bayes' rule; it is there for torch's schedulers. `outputs` is the module whose output the
-    likelihood sees, if that is not `net` itself.
+    likelihood sees, if that is not `net` itself. `frozen` are modules between `net` and that output which stay as
+    they are, but whose uncertainty the coherent rule has to count; let messages reach them (`requires_grad`).
 
     After a step `reports` holds one dictionary a group: `alpha`, the fraction applied; `innovation`, the mean of
     r²/(v+R), near 1 where the predicted variance is right; `clipped` and `floored`, how many entries a bound on
@@ -69,6 +74,7 @@ class Update(torch.optim.Optimizer):
         lr: float = 1.0,
         groups: Sequence[dict[str, Any]] | None = None,
         outputs: nn.Module | None = None,
+        frozen: Sequence[nn.Module] = (),
         gain_bound: float = 0.3,
         output_bound: float = 6.0,
         weight_bound: float = 1.0,
@@ -87,12 +93,13 @@ class Update(torch.optim.Optimizer):
         self.output_bound, self.weight_bound, self.floor = output_bound, weight_bound, floor
         self.process_group, self.sharded, self.averaged_over = parallelism(net)
         super().__init__([group_of(group) for group in groups or [{"modules": [net]}]], {"lr": lr})
+        self.frozen = [{**group_of({"modules": frozen}), "lr": 0.0}] if frozen else []
         self.reports: list[dict[str, float]] = []
         self.ledger = Ledger(gain_bound if rule == "coherent" else 0.0)
         (outputs or net).register_forward_hook(Tap(self.ledger))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        for group in self.param_groups:
+        for group in self.param_groups + self.frozen:
             for tensor in group["params"]:
                 if set_to_none:
                     tensor.grad = None
@@ -110,14 +117,14 @@ class Update(torch.optim.Optimizer):
         everything = [Group(group, self.sharded, self.averaged_over) for group in self.param_groups]
         groups = [group for group in everything if group.means]
         if groups or self.sharded:  # a process whose shards are all empty still has its share in the sums
-            heard, q = self.gather(groups)
-            if not math.isfinite(sum(heard) + q):
+            heard, q, q_frozen = self.gather(groups)
+            if not math.isfinite(sum(heard) + q + q_frozen):
                 raise FloatingPointError(
                     "the messages are not finite, so no parameter was changed: an input or a target is far "
                     "out of range, or the network's variances have run off"
                 )
             apply = {"paper": self.paper, "capped": self.capped, "coherent": self.coherent}[self.rule]
-            alpha = self.line_search(heard, q) if self.rule == "coherent" else 1.0
+            alpha = self.line_search(heard, q, q_frozen) if self.rule == "coherent" else 1.0
             self.reports = []
             for group in everything:
                 fraction = alpha * group.lr if group.heard else 0.0
@@ -133,8 +140,8 @@ class Update(torch.optim.Optimizer):
         self.ledger.entries.clear()
         return evidence
 
-    def gather(self, groups: list[Group]) -> tuple[Heard, float]:
-        """What was heard, and q, over everything the messages came from: micro-batches and processes."""
+    def gather(self, groups: list[Group]) -> tuple[Heard, float, float]:
+        """What was heard, q and q_frozen, over everything the messages came from: micro-batches and processes."""
         if not self.ledger.entries:
             raise RuntimeError(
                 "there are messages on the parameters, but none came through the output of the module given "
@@ -144,22 +151,25 @@ class Update(torch.optim.Optimizer):
         q = sum(group.squares() for group in groups)
         # every message counts here: what is not finite in any of them makes q so
         q += 0.0 * sum(group.largest_shrink() for group in groups)
+        frozen = [Group(group, self.sharded, self.averaged_over) for group in self.frozen]
+        q_frozen = sum(group.squares() for group in frozen if group.means)
         if self.process_group is None:
-            return heard, q
+            return heard, q, q_frozen
         if not self.sharded:  # every process holds all weights, and so all of q, already
             q /= dist.get_world_size(self.process_group)
+            q_frozen /= dist.get_world_size(self.process_group)
         device = self.param_groups[0]["params"][0].device
-        numbers = torch.tensor([*heard, q], dtype=torch.float64, device=device)
+        numbers = torch.tensor([*heard, q, q_frozen], dtype=torch.float64, device=device)
         dist.all_reduce(numbers, group=self.process_group)
-        *sums, q = numbers.tolist()
-        return Heard(*sums), q
+        *sums, q, q_frozen = numbers.tolist()
+        return Heard(*sums), q, q_frozen
 
-    def line_search(self, heard: Heard, q: float) -> float:
+    def line_search(self, heard: Heard, q: float, q_frozen: float = 0.0) -> float:
         """α of the coherent rule."""
         if not q > 0:
             return 1.0
         noise = max(max(1.0, heard.innovation) * heard.explained - heard.own_var, 0.0)
-        return min(1.0, heard.explained / (q + noise), self.output_bound / math.sqrt(q))
+        return min(1.0, heard.explained / (q + q_frozen + noise), self.output_bound / math.sqrt(q))
 
     # Each rule applies a fraction of a group's messages, and returns how many entries it clipped and floored.
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 import torchtagi
-from torchtagi.cli import evaluate, predict, record, report, results, train
+from torchtagi.cli import evaluate, generate, predict, record, report, results, train
 
 app = typer.Typer(
     add_completion=False,
@@ -36,6 +36,7 @@ def options(
 
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
+app.command("generate")(generate.generate)
 app.command("predict")(predict.predict)
 app.command("report")(report.report)
 app.command("results")(results.results)

@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import json
+from typing import Annotated
 
+import typer
 from rich.markup import escape
 from rich.table import Table
 
 from torchtagi import evaluation
 from torchtagi.cli.shared import AsJson, Offline, RunFolder, console, one_line_errors, say
+from torchtagi.cli.train_gan import measure_table
 from torchtagi.evaluation import Evaluation
+from torchtagi.gan.evaluation import evaluate_gan
+from torchtagi.gan.tasks import GAN_TASKS
 from torchtagi.report import MEASURES, NAMES, format_score
 from torchtagi.runs import Run, without_nan
 
 
 @one_line_errors
-def evaluate(run: RunFolder, as_json: AsJson = False, offline: Offline = False) -> None:
-    """Error, calibration, AUROCs, confusion matrix, and the detection of foreign images."""
-    found = evaluation.evaluate(Run.open(run), download=not offline, progress=None if as_json else say)
+def evaluate(
+    run: RunFolder,
+    as_json: AsJson = False,
+    offline: Offline = False,
+    judge: Annotated[
+        str | None,
+        typer.Option(help="Of GANs: the run whose classifier reads the digits, or whose Dnet sees the faces."),
+    ] = None,
+) -> None:
+    """Error, calibration, AUROCs, confusion matrix, and the detection of foreign images; of a GAN, its measures."""
+    opened = Run.open(run)
+    if opened.config["task"] in GAN_TASKS:
+        measures = evaluate_gan(opened, judge, None if as_json else say)
+        print(json.dumps(without_nan(measures), indent=1)) if as_json else console.print(measure_table(measures))
+        return
+    if judge is not None:
+        raise ValueError(f"--judge is for GANs: {', '.join(GAN_TASKS)}")
+    found = evaluation.evaluate(opened, download=not offline, progress=None if as_json else say)
     if as_json:
         print(json.dumps(without_nan(found.summary()), indent=1))
         return

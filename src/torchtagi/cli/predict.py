@@ -14,9 +14,10 @@ from rich.table import Table
 
 from torchtagi import evaluation
 from torchtagi.cli.shared import AsJson, RunFolder, console, one_line_errors
+from torchtagi.gan.tasks import GAN_TASKS
 from torchtagi.likelihood import ClassPrediction
 from torchtagi.picture import Picture, read_picture
-from torchtagi.runs import Run
+from torchtagi.runs import Run, RunError
 from torchtagi.tasks import find_task
 
 BAR = 24
@@ -30,6 +31,8 @@ def predict(
 ) -> None:
     """Class probabilities for image files, with their uncertainty."""
     opened = Run.open(run)
+    if opened.config["task"] in GAN_TASKS:
+        raise RunError(f"{run} is a GAN, which draws images and does not name them: tagi generate {run}")
     task = find_task(opened.config["task"])
     net, likelihood = evaluation.load_model(opened)
     channels, side, _ = task.image_shape

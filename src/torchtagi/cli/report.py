@@ -5,6 +5,8 @@ from __future__ import annotations
 from rich.markup import escape
 
 from torchtagi.cli.shared import Offline, RunFolder, console, one_line_errors, say
+from torchtagi.gan.report import write_gan_report
+from torchtagi.gan.tasks import GAN_TASKS
 from torchtagi.report import write_report
 from torchtagi.runs import Run
 
@@ -12,5 +14,9 @@ from torchtagi.runs import Run
 @one_line_errors
 def report(run: RunFolder, offline: Offline = False) -> None:
     """Write a self-contained HTML page with the plots of a run."""
-    page = write_report(Run.open(run), download=not offline, progress=say)
+    opened = Run.open(run)
+    if opened.config["task"] in GAN_TASKS:
+        page = write_gan_report(opened, progress=say)
+    else:
+        page = write_report(opened, download=not offline, progress=say)
     console.print(f"report page: [bold]{escape(str(page))}[/bold]")

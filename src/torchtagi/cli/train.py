@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import signal
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import typer
 from rich.markup import escape
@@ -17,6 +18,8 @@ from rich.table import Table
 from torchtagi import data
 from torchtagi.cli.shared import console, one_line_errors, say, whole_number
 from torchtagi.config import TrainConfig, configure
+from torchtagi.gan.config import METHODS
+from torchtagi.gan.tasks import GAN_TASKS
 from torchtagi.plots import PlotsUnavailableError
 from torchtagi.report import write_report
 from torchtagi.runs import Row, Run, RunError, check_free
@@ -26,12 +29,13 @@ from torchtagi.update import RULES
 
 REFRESH_SECONDS = 0.1
 EPOCH_LINE = "{:>6} {:>9} {:>8} {:>8} {:>9} {:>8} {:>6} {:>9} {:>8}"
+EPOCH_HEADS = ("epoch", "error", "NLL", "ECE", "training", "noise", "α", "img/s", "seconds")
 ARCHITECTURES = "; ".join(f"{task.name}: {', '.join(task.networks)}" for task in TASKS.values())
 
 
 @one_line_errors
 def train(
-    task: Annotated[str, typer.Argument(help=f"One of {', '.join(TASKS)}.")],
+    task: Annotated[str, typer.Argument(help=f"One of {', '.join([*TASKS, *GAN_TASKS])}.")],
     arch: Annotated[str | None, typer.Option(help=f"The network. {ARCHITECTURES}.")] = None,
     paper: Annotated[
         bool,
@@ -79,10 +83,41 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run stopped.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run if there is one.")] = False,
     report: Annotated[bool, typer.Option(help="Draw plots and write the report page at the end.")] = True,
+    method: Annotated[str | None, typer.Option(help=f"Of GANs: {' or '.join(METHODS)}; tagi unless given.")] = None,
+    judge: Annotated[
+        str | None,
+        typer.Option(help="Of GANs: a `tagi train mnist` run that reads the generated digits, `quick` or `none`."),
+    ] = None,
+    knobs: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Of GANs: a field of the configuration; may be repeated."),
+    ] = None,
 ) -> None:
-    """Train a classifier; Ctrl-C stops it cleanly, --resume continues it exactly."""
+    """Train a classifier or a GAN; Ctrl-C stops it cleanly, --resume continues it exactly."""
     if resume and overwrite:
         raise RunError("--resume continues a run, --overwrite replaces it: give one of them")
+    if task in GAN_TASKS:
+        # imported here because it shares this file's loop
+        from torchtagi.cli.train_gan import train_gan
+
+        for name, value in (("--arch", arch), ("--noise", noise), ("--augment", augment)):
+            if value is not None:
+                raise ValueError(f"{name} is for classifiers; a GAN's settings are given by --set name=value")
+        asked = {
+            **{"epochs": epochs, "batch_size": batch_size, "rule": rule, "seed": seed, "samples": samples},
+            **{
+                "test_samples": test_samples,
+                "device": device,
+                "threads": threads,
+                "method": method,
+                "judge": judge,
+            },
+        }
+        train_gan(task, paper, asked, knobs or [], run, resume, overwrite, report)
+        return
+    for name, given_to_gan in (("--method", method), ("--judge", judge), ("--set", knobs)):
+        if given_to_gan:
+            raise ValueError(f"{name} is for GANs: {', '.join(GAN_TASKS)}")
     given = {
         "epochs": epochs,
         "batch_size": batch_size,
@@ -180,10 +215,31 @@ def show_start(training: Training, folder: Path) -> None:
         )
 
 
-def learn(training: Training, folder: Path) -> None:
+class Learner(Protocol):
+    """What the loop below needs of a training."""
+
+    config: Any
+    train: Any
+    epoch: int
+    sums: Any
+
+    def events(self) -> Iterator[Any]: ...
+    def save(self) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Lines:
+    """How a kind of training is shown: the head of its table, a step beside the bar, an epoch as a row."""
+
+    head: str
+    state: Callable[[Any], str]
+    epoch: Callable[[Row], str]
+
+
+def learn(training: Learner, folder: Path, lines: Lines | None = None) -> None:
+    lines = lines or Lines(EPOCH_LINE.format(*EPOCH_HEADS), progress_state, epoch_line)
     total = training.config.epochs
-    heads = ("epoch", "error", "NLL", "ECE", "training", "noise", "α", "img/s", "seconds")
-    console.print("[dim]" + EPOCH_LINE.format(*heads) + "[/dim]")
+    console.print(f"[dim]{lines.head}[/dim]")
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
@@ -199,7 +255,7 @@ def learn(training: Training, folder: Path) -> None:
         shown = 0.0
         for event in training.events():
             if isinstance(event, EpochEnd):
-                bar.console.print(epoch_line(event.row))
+                bar.console.print(lines.epoch(event.row))
             elif time.monotonic() - shown > REFRESH_SECONDS:
                 shown = time.monotonic()
                 bar.update(
@@ -207,10 +263,10 @@ def learn(training: Training, folder: Path) -> None:
                     description=f"epoch {event.epoch}/{total}",
                     completed=event.images,
                     total=event.of_images,
-                    state=progress_state(event),
+                    state=lines.state(event),
                 )
             if interruption.signal:
-                if isinstance(event, Step):
+                if not isinstance(event, EpochEnd):
                     training.save()
                 break
     if interruption.signal:

@@ -1,5 +1,27 @@
 """The paper's networks."""
 
 from torchtagi.models.classifiers import cifar_3conv, mnist_cnn, resnet18
+from torchtagi.models.generative import (
+    celeba_dnet,
+    celeba_gnet,
+    celeba_pnet,
+    celeba_qnet,
+    mnist_dnet,
+    mnist_gnet,
+    mnist_pnet,
+    mnist_qnet,
+)
 
-__all__ = ["cifar_3conv", "mnist_cnn", "resnet18"]
+__all__ = [
+    "celeba_dnet",
+    "celeba_gnet",
+    "celeba_pnet",
+    "celeba_qnet",
+    "cifar_3conv",
+    "mnist_cnn",
+    "mnist_dnet",
+    "mnist_gnet",
+    "mnist_pnet",
+    "mnist_qnet",
+    "resnet18",
+]

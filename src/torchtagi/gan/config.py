@@ -1,0 +1,266 @@
+"""What a training of a GAN was asked for. Every knob that shifts the game's balance is a field here."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import platform
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+import torchtagi
+from torchtagi.config import check_device, describe_change, whole
+from torchtagi.gan.heads import CONTINUOUS_NOISES
+from torchtagi.gan.tasks import find_gan_task
+from torchtagi.runs import Row, RunError
+from torchtagi.update import RULES
+
+METHODS = ("tagi", "adam")
+INFERENCE_ONLY = (
+    *("rule", "reality_noise_std", "code_noise_std", "continuous_noise_std", "continuous_noise", "noise_decay"),
+    *("noise_floor", "generator_reality_noise_std", "generator_code_noise_std", "use_running", "lead", "joint"),
+    *("count_frozen", "relu_prior", "stride_prior", "output_gain", "var_gain"),
+)
+BACKPROP_ONLY = ("discriminator_lr", "generator_lr", "code_weight", "continuous_weight")
+
+
+@dataclass(frozen=True)
+class GanConfig:
+    """Everything that decides what a run becomes; `configure_gan` fills it in.
+
+    `INFERENCE_ONLY` and `BACKPROP_ONLY` list the fields that one method alone reads.
+    """
+
+    task: str
+    network: str
+    setting: str
+    seed: int
+    epochs: int
+    batch_size: int
+    method: str
+    """`tagi`, inference; `adam`, the same networks by backprop."""
+    rule: str
+    """The update's rule: coherent, paper or capped."""
+    reality_noise_std: float
+    """σ_P: larger makes Pnet's labels quieter, so that D learns slower to tell images apart."""
+    code_noise_std: float
+    """σ_Q of the categorical codes: smaller makes the codes louder beside the labels."""
+    continuous_noise_std: float
+    """σ of the continuous codes; where it is learned, its floor."""
+    continuous_noise: str
+    """`fixed`; `learned`, one noise a code from what Qnet misses; `predicted` by Qnet for each image."""
+    noise_decay: float
+    """Each epoch multiplies the noises by this (eq. 7) …"""
+    noise_floor: float
+    """… but not below this (0.3 in the authors' code)."""
+    generator_reality_noise_std: float | None
+    """σ_P in G's part; None is the same as D's. It decays alike."""
+    generator_code_noise_std: float | None
+    """σ_Q in G's part, continuous codes too; None is the same as D's. It decays alike."""
+    use_running: bool
+    """Normalise D with running statistics in training too: real and generated images on one scale."""
+    label_noise: float
+    """The probability with which D is told the opposite of the truth about an image."""
+    lead: float | None
+    """The largest lead of Pnet, half the distance of its mean outputs for generated and real images (1 is perfect),
+    at which D still learns labels; the codes it learns always. None: no limit."""
+    discriminator_every: int
+    """D learns from every so-manieth batch only."""
+    generator_steps: int
+    """How often G learns in each batch; from the second time on with fresh latent points."""
+    joint: bool
+    """D learns from real and generated images in one step instead of one after the other."""
+    count_frozen: bool
+    """Count the frozen networks' uncertainty in G's line search (see `gan.game`)."""
+    relu_prior: bool
+    """Prior means at He et al.'s scale, 2/fan_in, in all but each network's last layer."""
+    stride_prior: bool
+    """Count in G's transposed convolutions only the weights that reach an output pixel, a share 1/stride² of the
+    kernel: prior means are larger by the stride. Otherwise every such layer halves what images differ by."""
+    output_gain: float
+    """Factor on the prior's standard deviations, means and variances, of G's last layer: how loud the first images
+    are."""
+    var_gain: float
+    """Factor on the prior standard deviations of all weights, D's and G's: larger learns faster at first."""
+    discriminator_lr: float
+    generator_lr: float
+    code_weight: float
+    """λ of the categorical codes in the rival's loss."""
+    continuous_weight: float
+    """λ of the continuous codes in the rival's loss."""
+    judge: str | None
+    """Who reads the generated digits after each epoch: `quick`, a run folder of `tagi train mnist`, or nobody."""
+    samples: int | None
+    """Train on the first so many images only."""
+    test_samples: int | None
+    device: str
+    threads: int
+
+    def __post_init__(self) -> None:
+        find_gan_task(self.task)
+        for name, value, known in (
+            ("rule", self.rule, RULES),
+            ("method", self.method, METHODS),
+            ("continuous noise", self.continuous_noise, CONTINUOUS_NOISES),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        for name in ("epochs", "batch_size", "threads", "discriminator_every", "generator_steps"):
+            whole(name, getattr(self, name), 1)
+        for name in ("samples", "test_samples"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), 2)
+        whole("seed", self.seed, 0)
+        if self.seed >= 2**63:
+            raise ValueError(f"seed must be below 2**63, got {self.seed}")
+        for name in ("reality_noise_std", "code_noise_std", "continuous_noise_std", "noise_floor", "output_gain"):
+            positive(name, getattr(self, name))
+        for name in ("var_gain", "discriminator_lr", "generator_lr"):
+            positive(name, getattr(self, name))
+        for name in ("generator_reality_noise_std", "generator_code_noise_std", "lead"):
+            if getattr(self, name) is not None:
+                positive(name, getattr(self, name))
+        if not 0 < self.noise_decay <= 1:
+            raise ValueError(f"noise decay must lie in (0, 1], got {self.noise_decay}")
+        if not 0 <= self.label_noise < 0.5:
+            raise ValueError(f"label noise must lie in [0, 0.5), got {self.label_noise}")
+
+    @property
+    def name(self) -> str:
+        """The run folder's usual name."""
+        return f"{self.task}-{self.network}-{self.setting}-seed{self.seed}"
+
+    def decayed(self, noise_std: float, epoch: int) -> float:
+        """A noise in the epoch of that number, from 0: σ⁰ ηᵉ (eq. 7), not below the floor, nor raised by it."""
+        return max(noise_std * self.noise_decay**epoch, min(self.noise_floor, noise_std))
+
+    def as_json(self) -> Row:
+        """What config.json says: the configuration and the versions at work."""
+        return {
+            **dataclasses.asdict(self),
+            "versions": {
+                "torchtagi": torchtagi.__version__,
+                "torch": str(torch.__version__),
+                "numpy": np.__version__,
+                "python": platform.python_version(),
+            },
+        }
+
+    @classmethod
+    def from_json(cls, content: Row) -> GanConfig:
+        names = [entry.name for entry in dataclasses.fields(cls)]
+        missing = [name for name in names if name not in content]
+        if missing:
+            raise RunError(f"the run's configuration does not say its {', '.join(missing)}")
+        try:
+            return cls(**{name: content[name] for name in names})
+        except TypeError as error:
+            raise RunError(f"the run's configuration holds a value of the wrong kind: {error}") from error
+
+
+NOT_IN_SETTING = ("task", "network", "setting", "seed", "epochs", "device", "threads", "judge")
+
+
+def configure_gan(
+    task: str,
+    *,
+    method: str = "tagi",
+    paper: bool = False,
+    seed: int = 0,
+    device: str = "cpu",
+    threads: int | None = None,
+    **changes: Any,
+) -> GanConfig:
+    """Our defaults, or the paper's setting (§4, Appendix B), with `changes`; what differs shows in `setting`."""
+    kind = find_gan_task(task)
+    check_device(device)
+    if paper and method != "tagi":
+        raise ValueError("the paper's setting is that of its own method: --paper goes with method tagi")
+    base: dict[str, Any] = {
+        "task": task,
+        "network": kind.network,
+        "setting": "paper" if paper else "default" if method == "tagi" else method,
+        "seed": seed,
+        "device": device,
+        "threads": torch.get_num_threads() if threads is None else threads,
+        "method": method,
+        "epochs": 50 if paper else kind.default_epochs,
+        "batch_size": 16,
+        "rule": "paper" if paper else "coherent",
+        # The paper's σ = 3 was chosen for its rule. With the line search 1, the labels' own scale, makes the
+        # innovations about as large as predicted, and the codes are learned faster (docs/design.md).
+        "reality_noise_std": kind.reality_noise_std if paper else 1.0,
+        "code_noise_std": kind.code_noise_std if paper else 1.0,
+        "continuous_noise_std": kind.code_noise_std if paper else 1.0,
+        "continuous_noise": "fixed",
+        "noise_decay": 0.975,
+        "noise_floor": 0.3,
+        "generator_reality_noise_std": None,
+        "generator_code_noise_std": None,
+        "use_running": True,
+        "label_noise": 0.0,
+        "lead": None,
+        "discriminator_every": 1,
+        "generator_steps": 1,
+        "joint": not paper,
+        "count_frozen": not paper,
+        # Six layers deep, the faces' generator would start with images that hardly differ (docs/design.md).
+        "relu_prior": not paper and not kind.has_digits,
+        "stride_prior": not paper and not kind.has_digits,
+        "output_gain": 1.0,
+        "var_gain": 1.0,
+        "discriminator_lr": 2e-4,  # Chen et al. (2016): 2e-4 for D and 1e-3 for G
+        "generator_lr": 1e-3,
+        "code_weight": 1.0,
+        "continuous_weight": 0.1,
+        "judge": "quick" if kind.has_digits else None,
+        "samples": None,
+        "test_samples": None,
+    }
+    unknown = [name for name in changes if name not in base]
+    if unknown:
+        raise ValueError(f"a game has no setting {', '.join(unknown)}")
+    foreign = [name for name in changes if name in (BACKPROP_ONLY if method == "tagi" else INFERENCE_ONLY)]
+    if foreign:
+        raise ValueError(f"method {method} has no {', '.join(foreign)}")
+    differing = [name for name in changes if name not in NOT_IN_SETTING and changes[name] != base[name]]
+    setting = base["setting"] + "".join(describe_change(name, changes[name]) for name in differing)
+    return GanConfig(**{**base, **changes, "setting": setting})
+
+
+def parse_changes(pairs: list[str]) -> dict[str, Any]:
+    """`name=value` texts as the fields of `GanConfig` they name, each of the field's own kind."""
+    fields = {entry.name: str(entry.type) for entry in dataclasses.fields(GanConfig)}
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or name not in fields or name in ("task", "network", "setting"):
+            knobs = ", ".join(key for key in fields if key not in ("task", "network", "setting"))
+            raise ValueError(f"--set wants name=value, got {pair!r}; the names are {knobs}")
+        found[name] = parse_value(name, fields[name], text.strip())
+    return found
+
+
+def parse_value(name: str, kind: str, text: str) -> Any:
+    options = kind.split(" | ")
+    if "None" in options and text.lower() in ("none", "null"):
+        return None
+    try:
+        if "bool" in options:
+            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
+        if "int" in options:
+            return int(text)
+        if "float" in options:
+            return float(text)
+    except (ValueError, KeyError):
+        raise ValueError(f"--set {name}: {text!r} is not of kind {kind}") from None
+    return text
+
+
+def positive(name: str, value: Any) -> None:
+    if not (isinstance(value, int | float) and value > 0 and math.isfinite(value)):
+        raise ValueError(f"{name.replace('_', ' ')} must be positive and finite, got {value!r}")

@@ -1,0 +1,100 @@
+"""What training, measuring and drawing need of a game, whoever plays it: inference or backprop."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchtagi.gan.config import GanConfig
+from torchtagi.gan.game import StepReport
+from torchtagi.gan.latent import Latents, LatentSpace
+from torchtagi.gan.players import Players, Verdict
+from torchtagi.gaussian import Gaussian
+
+LOOK_BATCH = 500  # fast enough, and small enough for a few hundred MB
+
+
+class Engine(ABC):
+    """A game that can be played, saved and looked at.
+
+    `memory` holds whatever else the next step depends on, besides the players: noises, or an optimiser's moments.
+    """
+
+    config: GanConfig
+    players: Players
+    memory: nn.Module
+    space: LatentSpace
+
+    @abstractmethod
+    def begin_epoch(self, epoch: int) -> None:
+        """Set what changes from epoch to epoch; epochs count from 0."""
+
+    @abstractmethod
+    def step(self, real: Tensor, batch: int) -> StepReport:
+        """Learn from a batch of real images, the epoch's so-manieth from 0. Latent points come from torch's global
+        generator."""
+
+    @abstractmethod
+    def classes(self, codes: Any) -> Tensor:
+        """The class of each categorical code, (n, codes), by Qnet's outputs."""
+
+    @abstractmethod
+    def fake_probability(self, reality: Any) -> Tensor:
+        """The probability of being generated, by Pnet's outputs."""
+
+    def noises(self) -> dict[str, float]:
+        """The noises now in force, for reports; none unless there are some."""
+        return {}
+
+    # ---- looking: evaluation mode, in batches, without a trace -------------------------------------------
+
+    def draw(self, latents: Latents) -> Tensor:
+        """The images of these latent points, in the data's scale, on the CPU; a Gaussian's means."""
+        with looking(self.players):
+            device = next(self.players.parameters()).device
+            inputs = self.space.encode(latents).to(device)
+            return torch.cat([mean_of(self.players.generator(part)).cpu() for part in inputs.split(LOOK_BATCH)])
+
+    def opinions(self, images: Tensor, read_codes: bool = True) -> tuple[Tensor, Tensor | None]:
+        """Pnet's probability that each image is generated, and the class of each categorical code."""
+        with looking(self.players):
+            probabilities, classes = [], []
+            for verdict in self.verdicts(images, read_codes):
+                probabilities.append(self.fake_probability(verdict.reality).flatten().cpu())
+                if verdict.codes is not None:
+                    classes.append(self.classes(verdict.codes).cpu())
+            return torch.cat(probabilities), torch.cat(classes) if classes else None
+
+    def verdicts(self, images: Tensor, read_codes: bool) -> Iterator[Verdict]:
+        device = next(self.players.parameters()).device
+        for part in images.split(LOOK_BATCH):
+            yield self.players.discriminator(part.to(device), read_codes=read_codes)
+
+    def features(self, images: Tensor) -> Tensor:
+        """Dnet's features of images, (n, f)."""
+        with looking(self.players):
+            device = next(self.players.parameters()).device
+            trunk = self.players.discriminator.trunk
+            return torch.cat([mean_of(trunk(part.to(device))).cpu() for part in images.split(LOOK_BATCH)])
+
+
+def mean_of(output: Gaussian | Tensor) -> Tensor:
+    return output.mean if isinstance(output, Gaussian) else output
+
+
+@contextmanager
+def looking(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode without messages, and back to each part's own mode."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, training in modes:
+            part.training = training

@@ -1,0 +1,45 @@
+"""A network that others learn through: it passes messages on, and stays as it is to the bit.
+
+Its parameters are not asked to learn. Its running statistics are not mixed with this batch again: where they are
+the scale (`use_running`) the layer is run as in evaluation, which is the same scale without the mixing; whatever
+else writes to a buffer is undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from torchtagi.nn.norm import BatchNorm
+
+
+@contextmanager
+def frozen(*modules: nn.Module, deaf: bool = True) -> Iterator[None]:
+    """Keep `modules` as they are for a while.
+
+    `deaf=False` lets messages reach their parameters, where an update that counts the uncertainty of what it does
+    not change (`Update(frozen=...)`) can read them; nobody applies them.
+    """
+    parts = [part for module in modules for part in module.modules()]
+    asking = [p for module in modules for p in module.parameters() if p.requires_grad]
+    running = [part for part in parts if isinstance(part, BatchNorm) and part.use_running and part.training]
+    buffers = [(buffer, buffer.clone()) for module in modules for buffer in module.buffers()]
+    if deaf:
+        for parameter in asking:
+            parameter.requires_grad_(False)
+    for part in running:
+        part.eval()
+    try:
+        yield
+    finally:
+        if deaf:
+            for parameter in asking:
+                parameter.requires_grad_(True)
+        for part in running:
+            part.train()
+        with torch.no_grad():
+            for buffer, kept in buffers:
+                buffer.copy_(kept)

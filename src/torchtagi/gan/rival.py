@@ -1,0 +1,141 @@
+"""The same infoGAN by backprop, as the rival: Chen et al. (2016) scaled to the paper's networks.
+
+Adam, binary cross-entropy for Pnet, cross-entropy for the categorical codes and for each continuous code a Gaussian
+whose mean and variance Qnet predicts, with G's usual "not saturating" loss. Codes enter as one unit a class and are
+read by a softmax. Real and generated batches are normalised apart, as ordinary batch norm does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from torchtagi.gan.config import GanConfig
+from torchtagi.gan.engine import Engine
+from torchtagi.gan.freezing import frozen
+from torchtagi.gan.game import StepReport
+from torchtagi.gan.inference import channels_last_players
+from torchtagi.gan.latent import Latents
+from torchtagi.gan.players import Discriminator, Players
+from torchtagi.gan.tasks import find_gan_task
+
+BETAS = (0.5, 0.999)  # Radford et al. (2016), as Chen et al. use them
+
+
+class BackpropEngine(Engine):
+    """`config.method == "adam"`."""
+
+    def __init__(self, config: GanConfig) -> None:
+        self.config = config
+        task = find_gan_task(config.task)
+        self.space = task.one_hot()
+        torch.manual_seed(config.seed)
+        outputs = sum(self.space.categories) + 2 * self.space.continuous
+        codes = task.qnet(outputs, layers=nn) if task.qnet is not None else None
+        self.players = channels_last_players(
+            Players(
+                Discriminator(task.dnet(layers=nn), task.pnet(layers=nn), codes),
+                task.gnet(self.space.size, layers=nn),
+            ),
+            config.device,
+        )
+        self.optimisers = {
+            "discriminator": torch.optim.Adam(
+                self.players.discriminator.parameters(), config.discriminator_lr, betas=BETAS
+            ),
+            "generator": torch.optim.Adam(self.players.generator.parameters(), config.generator_lr, betas=BETAS),
+        }
+        self.memory = AdamMoments(self.optimisers)
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.players.train()
+
+    def step(self, real: Tensor, batch: int) -> StepReport:
+        discriminator, generator = self.players.discriminator, self.players.generator
+        latents = self.space.sample(len(real)).to(real.device)
+        images = generator(self.space.encode(latents))
+        report = {"real": float("nan"), "fake": float("nan"), "code_error": float("nan")}
+        if batch % self.config.discriminator_every == 0:
+            self.optimisers["discriminator"].zero_grad()
+            truth, lie = discriminator(real, read_codes=False), discriminator(images.detach())
+            loss = self.label_loss(truth.reality, 0.0) + self.label_loss(lie.reality, 1.0)
+            if lie.codes is not None:
+                loss = loss + self.code_loss(lie.codes, latents)
+                if self.space.categories:
+                    report["code_error"] = (self.classes(lie.codes) != latents.categories).float().mean().item()
+            report["real"], report["fake"] = self.opinion(truth.reality), self.opinion(lie.reality)
+            loss.backward()
+            self.optimisers["discriminator"].step()
+        for extra in range(self.config.generator_steps):
+            if extra:
+                latents = self.space.sample(len(real)).to(real.device)
+                images = generator(self.space.encode(latents))
+            self.optimisers["generator"].zero_grad()
+            with frozen(discriminator):
+                verdict = discriminator(images)
+                loss = functional.binary_cross_entropy_with_logits(
+                    verdict.reality, torch.zeros_like(verdict.reality)
+                )
+                if verdict.codes is not None:
+                    loss = loss + self.code_loss(verdict.codes, latents)
+                loss.backward()
+            self.optimisers["generator"].step()
+        return StepReport(
+            **report,
+            fooled=self.opinion(verdict.reality),
+            discriminator_alpha=float("nan"),
+            generator_alpha=float("nan"),
+            generator_innovation=float("nan"),
+            largest_pixel=images.detach().abs().max().item(),
+        )
+
+    def label_loss(self, logits: Tensor, value: float) -> Tensor:
+        labels = torch.full_like(logits, value)
+        if self.config.label_noise:
+            lies = torch.rand(logits.shape).to(logits.device) < self.config.label_noise
+            labels = torch.where(lies, 1 - labels, labels)
+        return functional.binary_cross_entropy_with_logits(logits, labels)
+
+    def code_loss(self, z: Tensor, latents: Latents) -> Tensor:
+        """Cross-entropy of the categories, Gaussian negative log-likelihood of the continuous codes."""
+        loss, start = z.new_zeros(()), 0
+        for place, classes in enumerate(self.space.categories):
+            term = functional.cross_entropy(z[:, start : start + classes], latents.categories[:, place])
+            loss = loss + self.config.code_weight * term
+            start += classes
+        if self.space.continuous:
+            mean, log_var = z[:, start:].chunk(2, 1)
+            term = 0.5 * ((latents.continuous - mean).square() / log_var.exp() + log_var).sum(1).mean()
+            loss = loss + self.config.continuous_weight * term
+        return loss
+
+    def opinion(self, logits: Tensor) -> float:
+        """On Pnet's scale: −1 real, +1 generated."""
+        return float(torch.tanh(logits.detach() / 2).mean())
+
+    def classes(self, codes: Any) -> Tensor:
+        read = [part.argmax(1) for part in codes[:, : sum(self.space.categories)].split(self.space.categories, 1)]
+        return torch.stack(read, 1) if read else torch.zeros(len(codes), 0, dtype=torch.long)
+
+    def fake_probability(self, reality: Any) -> Tensor:
+        return torch.sigmoid(reality)
+
+
+class AdamMoments(nn.Module):
+    """The optimisers' moments as buffers, so that a checkpoint keeps them: the very tensors Adam writes to."""
+
+    def __init__(self, optimisers: dict[str, torch.optim.Adam]) -> None:
+        super().__init__()
+        for name, optimiser in optimisers.items():
+            for place, parameter in enumerate(optimiser.param_groups[0]["params"]):
+                state = {
+                    "step": torch.zeros(()),
+                    "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+                    "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+                }
+                optimiser.state[parameter] = state
+                for key, tensor in state.items():
+                    self.register_buffer(f"{name}_{place}_{key}", tensor)

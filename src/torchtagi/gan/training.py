@@ -1,0 +1,241 @@
+"""Training a GAN: the loop, what is kept of it, and going on where it stopped.
+
+Used as `train.Training` is:
+
+    run = Run.create(folder, config.as_json())
+    training = GanTraining(config, run)
+    for event in training.events():      # a GanStep after each batch, an EpochEnd after each epoch
+        ...                              # stop whenever you like; training.save() keeps the place
+
+and as exact: the order of the images depends on seed and epoch alone, latent points come from torch's global
+generator, whose state is in the checkpoint, and looking at the game draws from generators of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from torchtagi import data
+from torchtagi.checkpoint import CheckpointError
+from torchtagi.config import check_device
+from torchtagi.gan import filmstrip
+from torchtagi.gan.config import GanConfig
+from torchtagi.gan.drawing import as_png, reference_latents, sample_sheet_latents, sheet
+from torchtagi.gan.engine import Engine
+from torchtagi.gan.game import StepReport
+from torchtagi.gan.inference import InferenceEngine
+from torchtagi.gan.judge import Judge, judge_from_run, quick_judge
+from torchtagi.gan.latent import Latents
+from torchtagi.gan.measuring import DRAWN, measure
+from torchtagi.gan.rival import BackpropEngine
+from torchtagi.gan.tasks import find_gan_task
+from torchtagi.runs import PLOTS, Row, Run, RunError
+from torchtagi.train import EpochEnd, prepared, random_state, set_random_state
+
+
+@dataclass
+class GanSums:
+    """What an unfinished epoch has added up; it goes into a checkpoint made in its middle."""
+
+    batches: int = 0
+    images: int = 0
+    seconds: float = 0.0
+    totals: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, report: StepReport) -> None:
+        for name, value in dataclasses.asdict(report).items():
+            if math.isfinite(value):
+                self.totals[name] = self.totals.get(name, 0.0) + value
+                self.counts[name] = self.counts.get(name, 0) + 1
+
+    def means(self) -> dict[str, float]:
+        """Each quantity's mean over the batches that have it."""
+        return {f"train_{name}": total / self.counts[name] for name, total in self.totals.items()}
+
+
+@dataclass(frozen=True)
+class GanStep:
+    """After a batch."""
+
+    epoch: int
+    images: int
+    of_images: int
+    report: StepReport
+    images_per_second: float
+
+
+def build_engine(config: GanConfig) -> Engine:
+    """The game of a configuration before anything is learned; seeds torch's global generator."""
+    return InferenceEngine(config) if config.method == "tagi" else BackpropEngine(config)
+
+
+class GanTraining:
+    """A run under way: the game, and the place in the data up to which it was played.
+
+    It sets torch's number of threads and seeds torch's global generator, because results depend on both.
+    """
+
+    def __init__(
+        self,
+        config: GanConfig,
+        run: Run | None = None,
+        sets: data.TrainTest | None = None,
+        judge: Judge | None = None,
+    ) -> None:
+        check_device(config.device)
+        self.config, self.run = config, run
+        sets = sets or data.load_train_test(find_gan_task(config.task).data)
+        torch.set_num_threads(config.threads)
+        self.train = prepared(sets.train, config.samples, config.device)
+        self.test = prepared(sets.test, config.test_samples, "cpu")
+        self.judge = judge or find_judge(config, self.train)
+        self.engine = build_engine(config)
+        self.epoch = 0
+        self.sums = GanSums()
+
+    @classmethod
+    def resume(cls, run: Run, config: GanConfig | None = None, sets: data.TrainTest | None = None) -> GanTraining:
+        """Go on where `run` was saved, from the beginning if it was killed before its first checkpoint.
+
+        `config` may ask for more epochs than before and for nothing else.
+        """
+        before = GanConfig.from_json(run.config)
+        config = config or before
+        for name, value in dataclasses.asdict(before).items():
+            asked = getattr(config, name)
+            if asked != value and name != "epochs":
+                raise RunError(f"{run.folder} was started with {name.replace('_', ' ')} {value}, not {asked}")
+        run.clear_leftovers()
+        for leftover in (run.folder / PLOTS).glob("**/.*.png.*"):
+            leftover.unlink(missing_ok=True)
+        training = cls(config, run, sets)
+        if run.checkpoint.is_file():
+            training.restore(run)
+        if config.epochs < training.epoch:
+            raise RunError(f"{run.folder} has seen {training.epoch} epochs already, more than {config.epochs}")
+        run.keep_metrics(training.epoch)
+        if config != before:
+            training.run = Run(run.folder, {**run.config, "epochs": config.epochs})
+            training.run.write_json("config.json", training.run.config)
+        return training
+
+    def restore(self, run: Run) -> None:
+        position = run.restore(self.engine.players, self.engine.memory)
+        try:
+            self.epoch = int(position["epoch"])
+            self.sums = GanSums(**position["sums"])
+            set_random_state(position["random"], self.config.device)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise CheckpointError(f"{run.checkpoint}: its position in the training cannot be read") from error
+
+    def save(self) -> None:
+        """Write a checkpoint of this very moment."""
+        if self.run is None:
+            raise RunError("this training has no run folder to save to")
+        pixels = self.train.preprocessing
+        position = {
+            # so that images can be shown where the data are not
+            "pixels": {"mean": list(pixels.mean), "std": list(pixels.std)},
+            "epoch": self.epoch,
+            "sums": dataclasses.asdict(self.sums),
+            "random": random_state(self.config.device),
+        }
+        self.run.save(self.engine.players, self.engine.memory, position)
+
+    @property
+    def done(self) -> bool:
+        return self.epoch >= self.config.epochs
+
+    def events(self) -> Iterator[GanStep | EpochEnd]:
+        """Play to the end; each event comes at a moment that can be saved."""
+        while not self.done:
+            yield from self.steps()
+            yield self.finish_epoch()
+
+    def steps(self) -> Iterator[GanStep]:
+        config, sums = self.config, self.sums
+        order = data.epoch_order(len(self.train), config.seed, self.epoch)
+        of_batches = -(-len(order) // config.batch_size)
+        self.engine.begin_epoch(self.epoch)
+        if self.run is not None and not self.epoch and not sums.batches:
+            self.add_frame(0)
+        rest = order[sums.batches * config.batch_size :]
+        for x in data.batches(self.train.images, config.batch_size, order=rest):
+            start = time.perf_counter()
+            report = self.play(x)
+            sums.seconds += time.perf_counter() - start
+            sums.batches += 1
+            sums.images += len(x)
+            sums.add(report)
+            frame = filmstrip.frame_after(sums.batches, of_batches)
+            if self.run is not None and frame is not None:
+                self.add_frame(frame)
+            yield GanStep(self.epoch + 1, sums.images, len(order), report, sums.images / sums.seconds)
+
+    def play(self, x: Tensor) -> StepReport:
+        try:
+            return self.engine.step(x.contiguous(memory_format=torch.channels_last), self.sums.batches)
+        except FloatingPointError as error:
+            place = f"epoch {self.epoch + 1}, batch {self.sums.batches + 1}"
+            raise FloatingPointError(f"{place}: {error}") from error
+
+    def finish_epoch(self) -> EpochEnd:
+        sums = self.sums
+        row: Row = {
+            "epoch": self.epoch + 1,
+            **measure(self.engine, self.test, self.judge, min(DRAWN, len(self.test))),
+            **sums.means(),
+            **self.engine.noises(),
+            "judge": None if self.judge is None else self.judge.name,
+            "seconds": round(sums.seconds, 3),
+            "images_per_second": round(sums.images / sums.seconds, 1),
+        }
+        self.epoch += 1
+        self.sums = GanSums()
+        if self.run is not None:
+            page = sheet(self.pictures(sample_sheet_latents(self.engine.space)), 10)
+            self.run.write(f"{filmstrip.SAMPLES}/epoch-{self.epoch:04d}.png", as_png(page))
+            filmstrip.write_strip(self.run, self.epoch)
+            self.run.add_metrics(row)
+            self.save()
+        return EpochEnd(row)
+
+    def add_frame(self, number: int) -> None:
+        assert self.run is not None
+        filmstrip.add_frame(self.run, self.epoch, number, self.pictures(reference_latents(self.engine.space)))
+
+    def pictures(self, latents: Latents) -> Tensor:
+        """The images of these latent points as bytes."""
+        return self.test.to_uint8(self.engine.draw(latents))
+
+
+def find_judge(config: GanConfig, train: data.ImageSet) -> Judge | None:
+    """The judge that the configuration names."""
+    if config.judge is None:
+        return None
+    if not find_gan_task(config.task).has_digits:
+        raise RunError(f"{config.task} has no digits for a judge to read")
+    return quick_judge(train.to("cpu")) if config.judge == "quick" else judge_from_run(Run.open(config.judge))
+
+
+def open_engine(run: Run) -> tuple[Engine, data.Preprocessing]:
+    """A run's game as it was last saved, on the CPU, ready to be looked at, and the scale of its images; disturbs
+    nobody's randomness."""
+    if not run.checkpoint.is_file():
+        raise RunError(f"{run.folder} has no {run.checkpoint.name}: only its configuration and metrics were kept")
+    with torch.random.fork_rng(devices=[]):
+        engine = build_engine(dataclasses.replace(GanConfig.from_json(run.config), device="cpu"))
+    position = run.restore(engine.players, engine.memory)
+    try:
+        pixels = data.Preprocessing(tuple(position["pixels"]["mean"]), tuple(position["pixels"]["std"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{run.checkpoint}: does not say the scale of its images") from error
+    return engine, pixels
