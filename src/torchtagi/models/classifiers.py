@@ -15,9 +15,9 @@ from torch import nn as torch_nn
 import torchtagi.nn
 
 
-def mnist_cnn(outputs: int = 11, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Module:
+def mnist_cnn(outputs: int = 11, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
     """32-64 convolutions and 150 units for 1×28×28 images (Appendix B.1.1)."""
-    net: torch_nn.Module = layers.Sequential(
+    net: torch_nn.Sequential = layers.Sequential(
         layers.Conv2d(1, 32, 4, padding=1),
         layers.ReLU(),
         layers.AvgPool2d(3, 2),
@@ -34,7 +34,7 @@ def mnist_cnn(outputs: int = 11, *, layers: ModuleType = torchtagi.nn) -> torch_
 
 def cifar_3conv(
     outputs: int = 11, norm: str = "none", *, norm_first: bool = False, layers: ModuleType = torchtagi.nn
-) -> torch_nn.Module:
+) -> torch_nn.Sequential:
     """32-32-64 convolutions and 64 units for 3×32×32 images (Appendix B.1.2).
 
     `norm` is `none`, `layer` or `batch`, after each convolution's ReLU as in the authors' networks, or before it
@@ -52,7 +52,7 @@ def cifar_3conv(
             middle.append(layers.BatchNorm2d(channels, affine=False))
         parts += reversed(middle) if norm_first else middle
         parts.append(layers.AvgPool2d(3, 2, padding=1))
-    net: torch_nn.Module = layers.Sequential(
+    net: torch_nn.Sequential = layers.Sequential(
         *parts, layers.Flatten(), layers.Linear(64 * 4 * 4, 64), layers.ReLU(), layers.Linear(64, outputs)
     )
     return net
@@ -89,7 +89,7 @@ class ResidualBlock(torch_nn.Module):
         return self.body(x) + self.shortcut(x)
 
 
-def resnet18(outputs: int = 11, width: int = 64, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Module:
+def resnet18(outputs: int = 11, width: int = 64, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
     """The usual CIFAR ResNet18: four stages of two blocks, `width` to 8·`width` channels; half of it with 32.
 
     Each convolution is followed by ReLU and then batch norm, the authors' order.
@@ -106,7 +106,7 @@ def resnet18(outputs: int = 11, width: int = 64, *, layers: ModuleType = torchta
             stride = 2 if stage and not block else 1
             parts.append(ResidualBlock(channels_in, channels, stride, layers=layers))
             channels_in = channels
-    net: torch_nn.Module = layers.Sequential(
+    net: torch_nn.Sequential = layers.Sequential(
         *parts, layers.AvgPool2d(4), layers.Flatten(), layers.Linear(channels_in, outputs)
     )
     return net

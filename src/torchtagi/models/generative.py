@@ -22,28 +22,33 @@ LEAK = 0.2  # Appendix B's leaky rate
 
 def mnist_dnet(*, use_running: bool = False, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
     """1×28×28 → 512 features."""
-    return torch_nn.Sequential(
+    net: torch_nn.Sequential = layers.Sequential(
         *convolution_block(1, 32, use_running, layers),
         *convolution_block(32, 64, use_running, layers),
         layers.Flatten(),
         layers.Linear(64 * 7 * 7, 512),
         layers.LeakyReLU(LEAK),
     )
+    return net
 
 
 def mnist_pnet(*, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
     """512 features → real (−1) or generated (+1)."""
-    return torch_nn.Sequential(layers.Linear(512, 1))
+    net: torch_nn.Sequential = layers.Sequential(layers.Linear(512, 1))
+    return net
 
 
 def mnist_qnet(outputs: int = 13, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
     """512 features → the codes: 11 nodes of a ten-class tree and two continuous ones."""
-    return torch_nn.Sequential(layers.Linear(512, 300), layers.ReLU(), layers.Linear(300, outputs))
+    net: torch_nn.Sequential = layers.Sequential(
+        layers.Linear(512, 300), layers.ReLU(), layers.Linear(300, outputs)
+    )
+    return net
 
 
 def mnist_gnet(inputs: int = 75, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
     """62 noise units, 11 of the class and two continuous codes → 1×28×28."""
-    return torch_nn.Sequential(
+    net: torch_nn.Sequential = layers.Sequential(
         layers.Linear(inputs, 64 * 7 * 7),
         layers.ReLU(),
         layers.Unflatten(1, (64, 7, 7)),
@@ -53,11 +58,12 @@ def mnist_gnet(inputs: int = 75, *, layers: ModuleType = torchtagi.nn) -> torch_
         layers.ReLU(),
         layers.ConvTranspose2d(32, 1, 3, 2, 1, 1),
     )
+    return net
 
 
 def celeba_dnet(*, use_running: bool = False, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
     """3×32×32 → 256 features."""
-    return torch_nn.Sequential(
+    net: torch_nn.Sequential = layers.Sequential(
         *convolution_block(3, 32, use_running, layers),
         *convolution_block(32, 32, use_running, layers),
         *convolution_block(32, 64, use_running, layers),
@@ -65,21 +71,26 @@ def celeba_dnet(*, use_running: bool = False, layers: ModuleType = torchtagi.nn)
         layers.Linear(64 * 4 * 4, 256),
         layers.LeakyReLU(LEAK),
     )
+    return net
 
 
 def celeba_pnet(*, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
     """256 features → real (−1) or generated (+1)."""
-    return torch_nn.Sequential(layers.Linear(256, 1))
+    net: torch_nn.Sequential = layers.Sequential(layers.Linear(256, 1))
+    return net
 
 
 def celeba_qnet(outputs: int = 110, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
     """256 features → the codes: ten trees of 11 nodes."""
-    return torch_nn.Sequential(layers.Linear(256, 256), layers.ReLU(), layers.Linear(256, outputs))
+    net: torch_nn.Sequential = layers.Sequential(
+        layers.Linear(256, 256), layers.ReLU(), layers.Linear(256, outputs)
+    )
+    return net
 
 
 def celeba_gnet(inputs: int = 238, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
     """128 noise units and ten classes of 11 → 3×32×32."""
-    return torch_nn.Sequential(
+    net: torch_nn.Sequential = layers.Sequential(
         layers.Linear(inputs, 64 * 4 * 4),
         layers.ReLU(),
         layers.Unflatten(1, (64, 4, 4)),
@@ -95,6 +106,7 @@ def celeba_gnet(inputs: int = 238, *, layers: ModuleType = torchtagi.nn) -> torc
         layers.ReLU(),
         layers.ConvTranspose2d(32, 3, 3, padding=1),
     )
+    return net
 
 
 def convolution_block(
