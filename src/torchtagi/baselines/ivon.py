@@ -8,7 +8,8 @@ diagonal (Stein). It may be negative, so its update has a second-order term that
     h ← h + ρ(ĥ − h) + ½ ρ² (h − ĥ)²/(h + δ/N)
     μ ← μ − α (m/(1 − β₁ᵗ) + μ δ/N)/(h + δ/N)
 
-A step costs one backward pass a drawn network, as Adam's.
+h starts as a precision of q that lets a network work with the weights drawn, over N. A step costs one backward pass
+a drawn network, as Adam's.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ class Ivon:
         prior_precision: float = 1.0,
         momentum: float = 0.9,
         curvature_rate: float = 1e-4,
-        first_curvature: float = 0.1,
+        first_precision: float = 5000.0,
         mc_samples: int = 1,
     ) -> None:
         self.net, self.learning_rate = net, learning_rate
         self.momentum, self.curvature_rate, self.mc_samples = momentum, curvature_rate, mc_samples
         self.posterior = WeightPosterior(net, images, prior_precision)
         for curvature in self.posterior.curvature:
-            curvature.fill_(first_curvature)
+            curvature.fill_(first_precision / images)
         self.velocity = [torch.zeros_like(parameter) for parameter in self.posterior.parameters]
         self.steps = torch.zeros((), dtype=torch.int64)
 
@@ -87,7 +88,7 @@ class IvonLearner(Rival):
     def __init__(self, config: RivalConfig, images: int) -> None:
         super().__init__(config, images)
         self.net = ordinary_network(config)
-        names = ("learning_rate", "prior_precision", "momentum", "curvature_rate", "first_curvature")
+        names = ("learning_rate", "prior_precision", "momentum", "curvature_rate", "first_precision")
         self.ivon = Ivon(
             self.net,
             images,

@@ -1,8 +1,9 @@
 """TAGI's rivals by name: what each is, its hyperparameters, and the small grid on which it is tuned.
 
-A grid is fixed here, before any result: six cells each. Three learning rates around the one that its authors or
-common practice use, times two values of the hyperparameter that matters next; for VOGN six learning rates, because
-the best one grows as the number of examples falls (its steps are in units of the posterior's precision).
+A grid is fixed here, the same for every comparison, six cells each: three learning rates around the one that its
+authors or common practice use, times two values of the hyperparameter that matters next; for VOGN and IVON six
+learning rates, because the best one grows as the number of examples falls (their steps are in units of the
+posterior's precision).
 """
 
 from __future__ import annotations
@@ -118,11 +119,11 @@ METHODS: Mapping[str, Method] = {
                 "prior_precision": 10.0,
                 "momentum": 0.9,
                 "curvature_rate": 1e-4,
-                "first_curvature": 0.1,
+                "first_precision": 5000.0,
                 "mc_samples": 1,
                 **DRAWS,
             },
-            product(learning_rate=(0.03, 0.1, 0.3), prior_precision=(1.0, 30.0)),
+            product(learning_rate=(0.03, 0.1, 0.3, 1.0, 3.0, 10.0)),
         ),
         Method("ensemble", "deep ensemble", {**ADAM, "members": 5}, ADAM_GRID, tuned_as="adam"),
     )
