@@ -62,7 +62,7 @@ def test_ivon_finds_the_exact_posterior_of_a_linear_regression(regression):
     """Its curvature is the Hessian's diagonal, here x²/R summed."""
     net, x, _, losses, mean, var = regression
     ivon = Ivon(net, len(x), 0.1, PRIOR_PRECISION, 0.9, 0.02, first_precision=100.0, mc_samples=4)
-    found_mean, found_var = run(ivon, lambda: losses().mean(), 3000)
+    found_mean, found_var = run(ivon, lambda: losses().mean(), 1500)
     torch.testing.assert_close(found_mean, mean, rtol=0, atol=float(0.1 * var.sqrt().min()))
     torch.testing.assert_close(found_var, var, rtol=0.1, atol=0)
 
@@ -72,7 +72,7 @@ def test_vogn_finds_the_exact_mean_and_the_gauss_newton_variance_of_a_linear_reg
     numpy can find. It is near the exact variance, as r̄² is R on average."""
     net, x, y, losses, mean, var = regression
     vogn = Vogn(net, len(x), 0.1, PRIOR_PRECISION, 0.0, 0.9, 0.02, mc_samples=4)
-    found_mean, found_var = run(vogn, losses, 2000)
+    found_mean, found_var = run(vogn, losses, 1000)
     torch.testing.assert_close(found_mean, mean, rtol=0, atol=float(0.1 * var.sqrt().min()))
     inputs, residual_square = x.numpy(), (y - x @ mean).square().numpy()
     fixed = var.numpy().copy()
@@ -80,7 +80,7 @@ def test_vogn_finds_the_exact_mean_and_the_gauss_newton_variance_of_a_linear_reg
         spread = inputs**2 @ fixed
         fixed = 1 / (((inputs / NOISE_VAR) ** 2 * (residual_square + spread)[:, None]).sum(0) + PRIOR_PRECISION)
     np.testing.assert_allclose(found_var.numpy(), fixed, rtol=0.05)
-    np.testing.assert_allclose(fixed, var.numpy(), rtol=0.3)
+    np.testing.assert_allclose(fixed, var.numpy(), rtol=0.5)
 
 
 def test_vogn_on_logistic_regression_rests_where_quadrature_says():
@@ -105,7 +105,7 @@ def test_vogn_on_logistic_regression_rests_where_quadrature_says():
         mean -= 0.1 * (weights @ g.sum(1) + prior_precision * mean) / precision
 
     vogn = Vogn(net, n, 0.1, prior_precision, 0.0, 0.9, 0.02, mc_samples=4)
-    found_mean, found_var = run(vogn, losses, 3000)
+    found_mean, found_var = run(vogn, losses, 1200)
     assert found_mean.item() == pytest.approx(mean, abs=0.05 / np.sqrt(precision))
     assert 1 / found_var.item() == pytest.approx(precision, rel=0.03)
 

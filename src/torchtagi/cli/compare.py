@@ -197,7 +197,7 @@ def score_table(title: str, found: Comparison, columns: tuple[str, ...], seeds: 
     if found.study.stream and seeds:
         columns = ("train_error", *columns)
     for name in columns:
-        table.add_column(COLUMNS[name], justify="right", overflow="fold")
+        table.add_column(COLUMNS[name], justify="right", overflow="fold", min_width=13 if name == "error" else None)
     for row in found.rows:
         count = f"{row['seeds']}" + (f" ({row['diverged']} diverged)" if row["diverged"] else "")
         table.add_row(

@@ -43,10 +43,20 @@ def error_curves(members: Mapping[str, list[Member]], theme: str = "light") -> F
                 error = [statistics.fmean(rows[i]["error"] for rows in curves) for i in range(shortest)]
                 axes.plot(middle, error, marker="o", markersize=4, label=name, **style)
         by_epoch.set(xlabel="epoch", ylabel="test error, %", yscale="log")
+        by_epoch.xaxis.get_major_locator().set_params(integer=True)
         by_time.set(xlabel="training seconds", xscale="log")
-        by_epoch.yaxis.set_major_formatter("{x:g}")
-        by_epoch.legend()
+        plain_log(by_epoch.yaxis)
+        plain_log(by_time.xaxis)
+        figure.legend(*by_epoch.get_legend_handles_labels(), loc="outside right upper")
     return figure
+
+
+def plain_log(axis: Figure) -> None:
+    """Ticks of a logarithmic axis as plain numbers, those between the powers of ten only where there is room."""
+    from matplotlib.ticker import LogFormatter
+
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))
 
 
 def epochs_of(rows: Sequence[Row]) -> list[float]:
@@ -78,7 +88,7 @@ def reliability(members: Mapping[str, list[Member]], theme: str = "light") -> Fi
                 gap.plot(confidence, [a - c for c, a in bins], **style)
         diagram.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1.02))
         gap.set(xlabel="confidence", ylabel="accuracy − confidence", xlim=(0, 1))
-        diagram.legend()
+        figure.legend(*diagram.get_legend_handles_labels(), loc="outside right upper")
     return figure
 
 
@@ -142,7 +152,7 @@ def sweep_figure(rows: Sequence[Row], theme: str = "light") -> Figure:
             for axis in (name for name in palette if name.endswith(ending)):
                 draw_axis(panel, [row for row in rows if row["axis"] == axis], axis, ending, palette[axis])
             panel.set(xlabel=label, xscale="log", yscale="log", ylim=(None, 1.2 * DIVERGED_ERROR))
-            panel.yaxis.set_major_formatter("{x:g}")
+            plain_log(panel.yaxis)
             panel.legend(fontsize=8)
         panels[0].set(ylabel="final test error, %")
     return figure
