@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types check clean
+.PHONY: demo test lint types check docs clean
 
 demo: $(READY)
 	$(BIN)/tagi train mnist --epochs 1 --run runs/demo --overwrite
@@ -20,6 +20,10 @@ types: $(READY)
 	$(BIN)/mypy
 
 check: lint types test
+
+docs: $(READY)  # the pages of numbers, from the logs in results/
+	$(BIN)/python benchmarks/tables.py
+	$(BIN)/python benchmarks/results_page.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -31,7 +31,7 @@ NETWORKS: dict[str, tuple[Callable, tuple[int, ...]]] = {
     "cifar-3conv-bn": (lambda *a, **k: models.cifar_3conv(*a, "batch", **k), (16, 128)),
     "resnet18": (models.resnet18, (16, 128)),
     "mlp": (
-        lambda outputs, layers=tagi.nn: torch.nn.Sequential(
+        lambda outputs, layers=tagi.nn: layers.Sequential(
             layers.Linear(13, 50), layers.ReLU(), layers.Linear(50, 1)
         ),
         (1, 10),

@@ -67,10 +67,9 @@ def grid_tables() -> list[str]:
     return lines
 
 
-def main() -> None:
-    text = "\n".join(["# Measurements", "", *step_table(), "", *grid_tables(), ""])
-    (ROOT / "docs" / "measurements.md").write_text(text)
+def page() -> str:
+    return "\n".join(["# Measurements", "", *step_table(), "", *grid_tables(), ""])
 
 
 if __name__ == "__main__":
-    main()
+    (ROOT / "docs" / "measurements.md").write_text(page())

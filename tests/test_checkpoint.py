@@ -38,7 +38,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "ReLU": tagi.nn.ReLU,
     "Remax": tagi.nn.Remax,
     "ResidualBlock": lambda: ResidualBlock(4, 6, 2),
-    "Sequential": lambda: nn.Sequential(tagi.nn.Linear(8, 3), nn.Sequential(tagi.nn.ReLU(), tagi.nn.Linear(3, 2))),
+    "Sequential": lambda: tagi.nn.Sequential(tagi.nn.Linear(8, 3), tagi.nn.Sequential(tagi.nn.ReLU())),
     "Sigmoid": tagi.nn.Sigmoid,
     "Softplus": lambda: tagi.nn.Softplus(2.0, 10.0),
     "Tanh": tagi.nn.Tanh,
@@ -581,3 +581,11 @@ def test_extra_that_is_no_json_leaves_the_old_file(good: Path) -> None:
         tagi.save(good, small_net(), extra={"bad": object()})
     assert good.read_bytes() == old
     assert [file.name for file in good.parent.iterdir()] == [good.name]
+
+
+def test_torchs_own_sequential_comes_back_as_ours(tmp_path: Path) -> None:
+    net = torch.nn.Sequential(tagi.nn.Linear(3, 4), tagi.nn.ReLU())
+    tagi.save(tmp_path / "net.safetensors", net)
+    rebuilt = tagi.load(tmp_path / "net.safetensors").net
+    assert type(rebuilt) is tagi.nn.Sequential
+    assert torch.equal(rebuilt(torch.ones(2, 3)).mean, net(torch.ones(2, 3)).mean)

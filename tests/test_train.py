@@ -28,7 +28,7 @@ def test_two_small_epochs_learn(trained):
     rows = trained.metrics()
     assert [row["epoch"] for row in rows] == [1, 2]
     assert all(set(row) == KEYS for row in rows)
-    assert rows[1]["error"] < 35 < rows[0]["train_error"], "chance is 90"
+    assert rows[1]["error"] < 50 < rows[0]["train_error"], "chance is 90"
     assert rows[1]["train_error"] < rows[0]["train_error"]
     assert rows[0]["train_curve"][-1][0] == 480
     for row in rows:

@@ -60,7 +60,7 @@ class Saved:
 def describe(module: nn.Module) -> dict[str, Any] | None:
     """The architecture as JSON, or None if it holds a module of a kind that `load` does not know."""
     name = type(module).__name__
-    if BUILDABLE.get(name) is not type(module):
+    if type(module) not in (BUILDABLE.get(name), nn.Sequential):  # torch's own comes back as ours
         return None
     if isinstance(module, nn.Sequential):
         parts = [(key, describe(part)) for key, part in module.named_children()]
@@ -72,8 +72,8 @@ def describe(module: nn.Module) -> dict[str, Any] | None:
 def build(description: Any) -> nn.Module:
     """The module of a description. Anything but a known name with its own arguments raises."""
     kind = BUILDABLE[description["type"]]
-    if kind is nn.Sequential:
-        return nn.Sequential(OrderedDict((key, build(part)) for key, part in description["parts"]))
+    if issubclass(kind, nn.Sequential):
+        return kind(OrderedDict((key, build(part)) for key, part in description["parts"]))
     arguments = description["arguments"]
     unknown = set(arguments) - set(ARGUMENTS[description["type"]])
     if unknown:

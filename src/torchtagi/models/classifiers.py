@@ -15,9 +15,9 @@ from torch import nn as torch_nn
 import torchtagi.nn
 
 
-def mnist_cnn(outputs: int = 11, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
+def mnist_cnn(outputs: int = 11, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Module:
     """32-64 convolutions and 150 units for 1×28×28 images (Appendix B.1.1)."""
-    return torch_nn.Sequential(
+    net: torch_nn.Module = layers.Sequential(
         layers.Conv2d(1, 32, 4, padding=1),
         layers.ReLU(),
         layers.AvgPool2d(3, 2),
@@ -29,11 +29,12 @@ def mnist_cnn(outputs: int = 11, *, layers: ModuleType = torchtagi.nn) -> torch_
         layers.ReLU(),
         layers.Linear(150, outputs),
     )
+    return net
 
 
 def cifar_3conv(
     outputs: int = 11, norm: str = "none", *, norm_first: bool = False, layers: ModuleType = torchtagi.nn
-) -> torch_nn.Sequential:
+) -> torch_nn.Module:
     """32-32-64 convolutions and 64 units for 3×32×32 images (Appendix B.1.2).
 
     `norm` is `none`, `layer` or `batch`, after each convolution's ReLU as in the authors' networks, or before it
@@ -51,9 +52,10 @@ def cifar_3conv(
             middle.append(layers.BatchNorm2d(channels, affine=False))
         parts += reversed(middle) if norm_first else middle
         parts.append(layers.AvgPool2d(3, 2, padding=1))
-    return torch_nn.Sequential(
+    net: torch_nn.Module = layers.Sequential(
         *parts, layers.Flatten(), layers.Linear(64 * 4 * 4, 64), layers.ReLU(), layers.Linear(64, outputs)
     )
+    return net
 
 
 class ResidualBlock(torch_nn.Module):
@@ -64,7 +66,7 @@ class ResidualBlock(torch_nn.Module):
     ) -> None:
         super().__init__()
         self.channels_in, self.channels, self.stride = channels_in, channels, stride
-        self.body = torch_nn.Sequential(
+        self.body = layers.Sequential(
             layers.Conv2d(channels_in, channels, 3, stride, 1, bias=False),
             layers.ReLU(),
             layers.BatchNorm2d(channels, affine=False),
@@ -74,7 +76,7 @@ class ResidualBlock(torch_nn.Module):
         )
         self.shortcut: torch_nn.Module = layers.Identity()
         if stride != 1 or channels_in != channels:
-            self.shortcut = torch_nn.Sequential(
+            self.shortcut = layers.Sequential(
                 layers.Conv2d(channels_in, channels, 1, stride, bias=False),
                 layers.ReLU(),
                 layers.BatchNorm2d(channels, affine=False),
@@ -87,7 +89,7 @@ class ResidualBlock(torch_nn.Module):
         return self.body(x) + self.shortcut(x)
 
 
-def resnet18(outputs: int = 11, width: int = 64, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
+def resnet18(outputs: int = 11, width: int = 64, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Module:
     """The usual CIFAR ResNet18: four stages of two blocks, `width` to 8·`width` channels; half of it with 32.
 
     Each convolution is followed by ReLU and then batch norm, the authors' order.
@@ -104,4 +106,7 @@ def resnet18(outputs: int = 11, width: int = 64, *, layers: ModuleType = torchta
             stride = 2 if stage and not block else 1
             parts.append(ResidualBlock(channels_in, channels, stride, layers=layers))
             channels_in = channels
-    return torch_nn.Sequential(*parts, layers.AvgPool2d(4), layers.Flatten(), layers.Linear(channels_in, outputs))
+    net: torch_nn.Module = layers.Sequential(
+        *parts, layers.AvgPool2d(4), layers.Flatten(), layers.Linear(channels_in, outputs)
+    )
+    return net

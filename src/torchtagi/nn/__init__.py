@@ -1,12 +1,14 @@
 """Layers with torch's own names, arguments and shapes; each maps a Gaussian to a Gaussian.
 
-`Sequential`, `ModuleList` and `Module` are torch's: a user's network is an ordinary torch module.
+`ModuleList` and `Module` are torch's: a user's network is an ordinary torch module. `Sequential` is torch's with
+fewer calls, and torch's own does as well.
 """
 
-from torch.nn import Module, ModuleList, Sequential
+from torch.nn import Module, ModuleList
 
 from torchtagi.nn.activation import LeakyReLU, ReLU, Sigmoid, Softplus, Tanh
 from torchtagi.nn.affine import Conv2d, ConvTranspose2d, Linear
+from torchtagi.nn.chain import Sequential
 from torchtagi.nn.exponential import EvenExp, Exp
 from torchtagi.nn.layer import Layer
 from torchtagi.nn.mixture import MixtureReLU, MixtureSigmoid, MixtureTanh

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from torchtagi.checks import require_positive
-from torchtagi.gaussian import Gaussian, as_gaussian
 from torchtagi.nn.layer import Layer
 
 Moments = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor | None, Tensor]]
 
 threshold_backward = torch.ops.aten.threshold_backward.default
+threshold_backward_into = torch.ops.aten.threshold_backward.grad_input
 leaky_relu_backward = torch.ops.aten.leaky_relu_backward.default
 
 
@@ -27,6 +27,10 @@ class ReLUMoments(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, mean: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        if getattr(ctx, "owns_input", False):
+            out = torch.relu_(mean)
+            ctx.save_for_backward(out)
+            return out, None if var is None else threshold_backward_into(var, out, 0, grad_input=var)
         out = torch.relu(mean)
         ctx.save_for_backward(out)
         return out, None if var is None else threshold_backward(var, out, 0)
@@ -34,6 +38,11 @@ class ReLUMoments(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor, Tensor | None]:
         (out,) = ctx.saved_tensors
+        if getattr(ctx, "owns_message", False):
+            threshold_backward_into(dmean, out, 0, grad_input=dmean)
+            if ctx.needs_input_grad[1]:
+                threshold_backward_into(dvar, out, 0, grad_input=dvar)
+            return dmean, dvar if ctx.needs_input_grad[1] else None
         return (
             threshold_backward(dmean, out, 0),
             threshold_backward(dvar, out, 0) if ctx.needs_input_grad[1] else None,
@@ -64,7 +73,7 @@ class GainMoments(torch.autograd.Function):
     """Any unit-wise function whose moments and gain J are given by `moments(mean, var)`."""
 
     @staticmethod
-    def forward(ctx: Any, moments: Moments, mean: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def forward(ctx: Any, mean: Tensor, var: Tensor | None, moments: Moments) -> tuple[Tensor, Tensor | None]:
         out_mean, out_var, gain = moments(mean, var)
         ctx.save_for_backward(gain)
         return out_mean, out_var
@@ -72,40 +81,39 @@ class GainMoments(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
         (gain,) = ctx.saved_tensors
-        return None, gain * dmean, gain.square().mul_(dvar) if ctx.needs_input_grad[2] else None
+        return gain * dmean, gain.square().mul_(dvar) if ctx.needs_input_grad[1] else None, None
 
 
 class ReLU(Layer):
     """max(0, z), linearised at the mean."""
 
-    def forward(self, x: Gaussian | Tensor) -> Gaussian:
-        x = as_gaussian(x)
-        return Gaussian.trusted(*ReLUMoments.apply(x.mean, x.var))
+    function = ReLUMoments
 
 
 class LeakyReLU(Layer):
     """z above zero, `negative_slope`·z below, linearised at the mean."""
 
+    function = LeakyReLUMoments
     arguments: ClassVar = ("negative_slope",)
 
     def __init__(self, negative_slope: float = 0.01) -> None:
         super().__init__()
         self.negative_slope = negative_slope
 
-    def forward(self, x: Gaussian | Tensor) -> Gaussian:
-        x = as_gaussian(x)
-        return Gaussian.trusted(*LeakyReLUMoments.apply(x.mean, x.var, self.negative_slope))
+    def operands(self) -> tuple[Any, ...]:
+        return (self.negative_slope,)
 
 
 class Unitwise(Layer):
     """An activation that knows its output's mean, variance and gain."""
 
+    function = GainMoments
+
+    def operands(self) -> tuple[Any, ...]:
+        return (self.moments,)
+
     def moments(self, mean: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
         raise AssertionError("each unit-wise activation defines its moments")
-
-    def forward(self, x: Gaussian | Tensor) -> Gaussian:
-        x = as_gaussian(x)
-        return Gaussian.trusted(*GainMoments.apply(self.moments, x.mean, x.var))
 
 
 def linearised(value: Tensor, slope: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:

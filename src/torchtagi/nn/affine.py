@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchtagi.gaussian import Gaussian, as_gaussian
+from torchtagi.nn.chain import OUTPUT_IS_FREE
 from torchtagi.nn.layer import PRIOR_ARGUMENTS, Layer, Pair, as_pair, require_sizes
 
 Needs = tuple[bool, bool, bool]
@@ -68,9 +68,9 @@ class AffineMoments(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        product: MatrixProduct | Convolution,
         mean: Tensor,
         var: Tensor | None,
+        product: MatrixProduct | Convolution,
         weight: Tensor,
         weight_var: Tensor,
         bias: Tensor | None,
@@ -88,30 +88,33 @@ class AffineMoments(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
         mean, squared, weight = ctx.saved_tensors
-        _, mean_asks, var_asks, weight_asks, weight_var_asks, bias_asks, bias_var_asks = ctx.needs_input_grad
+        mean_asks, var_asks, _, weight_asks, weight_var_asks, bias_asks, bias_var_asks = ctx.needs_input_grad
         dx, dw, db = ctx.product.backward(dmean, mean, weight, (mean_asks, weight_asks, bias_asks))
         dx_var, dw_var, db_var = ctx.product.backward(
             dvar, squared, weight * weight if var_asks else weight, (var_asks, weight_var_asks, bias_var_asks)
         )
-        return None, dx, dx_var, dw, dw_var, db, db_var
+        return dx, dx_var, None, dw, dw_var, db, db_var
+
+
+OUTPUT_IS_FREE.add(AffineMoments)
 
 
 class Affine(Layer):
     """Shared by the three layers: apply the product to the input's moments."""
 
+    function = AffineMoments
     product: MatrixProduct | Convolution
 
-    def forward(self, x: Gaussian | Tensor) -> Gaussian:
-        x = as_gaussian(x)
-        self.check_shape(x.shape)
+    def operands(self) -> tuple[Any, ...]:
         parameters: dict[str, Any] = self._modules  # past the slow look-up, as in GaussianParameter.pair
-        weight, weight_var = parameters["weight"].pair()
-        if x.mean.dtype != weight.dtype:
-            raise TypeError(f"{type(self).__name__}: input is {x.mean.dtype}, but the weights are {weight.dtype}")
-        bias, bias_var = (None, None) if parameters["bias"] is None else parameters["bias"].pair()
-        return Gaussian.trusted(
-            *AffineMoments.apply(self.product, x.mean, x.var, weight, weight_var, bias, bias_var)
-        )
+        bias = parameters["bias"]
+        return self.product, *parameters["weight"].pair(), *((None, None) if bias is None else bias.pair())
+
+    def check_input(self, mean: Tensor) -> None:
+        self.check_shape(mean.shape)
+        dtype = self._modules["weight"].pair()[0].dtype  # type: ignore[union-attr, operator]
+        if mean.dtype != dtype:
+            raise TypeError(f"{type(self).__name__}: input is {mean.dtype}, but the weights are {dtype}")
 
     def check_shape(self, shape: torch.Size) -> None:
         raise AssertionError("each affine layer says what it accepts")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from torchtagi.gaussian import Gaussian
+from torchtagi.gaussian import Gaussian, as_gaussian
 from torchtagi.parameter import GaussianParameter, prior_std
 
 Pair = tuple[int, int]
@@ -19,11 +19,29 @@ PRIOR_ARGUMENTS = ("prior", "mean_gain", "var_gain")
 
 
 class Layer(nn.Module):
-    """A map from a Gaussian to a Gaussian."""
+    """A map from a Gaussian to a Gaussian.
+
+    A layer that is one autograd Function of (mean, var, *operands) names it in `function`; `Sequential` can then
+    join it with its neighbours.
+    """
 
     arguments: ClassVar[tuple[str, ...]] = ()
+    function: type[torch.autograd.Function] | None = None
     weight: GaussianParameter | None
     bias: GaussianParameter | None
+
+    def forward(self, x: Gaussian | Tensor) -> Gaussian:
+        x = as_gaussian(x)
+        self.check_input(x.mean)
+        assert self.function is not None
+        return Gaussian.trusted(*self.function.apply(x.mean, x.var, *self.operands()))
+
+    def operands(self) -> tuple[Any, ...]:
+        """The arguments of `function` after mean and variance."""
+        return ()
+
+    def check_input(self, mean: Tensor) -> None:
+        """Refuse an input whose shape or dtype does not fit."""
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments: `type(layer)(**layer.config())` has the same architecture."""

@@ -10,7 +10,7 @@ The operations are linear in what passes, so autograd's own backward already car
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,10 +18,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from torchtagi.gaussian import Gaussian, as_gaussian
+from torchtagi.nn.chain import OUTPUT_IS_FREE
 from torchtagi.nn.layer import Layer, Pair, as_pair
 
 
-def check_images(layer: AvgPool2d | MaxPool2d, x: Gaussian) -> None:
+def check_images(layer: AvgPool2d | MaxPool2d, x: Tensor) -> None:
     name = type(layer).__name__
     if x.ndim != 4:
         raise ValueError(f"{name}: input must have shape (N, C, H, W), got {tuple(x.shape)}")
@@ -43,13 +44,45 @@ def check_images(layer: AvgPool2d | MaxPool2d, x: Gaussian) -> None:
             )
 
 
-def every_window_has_an_entry(layer: AvgPool2d | MaxPool2d, axis: int, x: Gaussian) -> bool:
+def every_window_has_an_entry(layer: AvgPool2d | MaxPool2d, axis: int, x: Tensor) -> bool:
     size, kernel, padding = x.shape[2 + axis], layer.kernel_size[axis], layer.padding[axis]
     last = size + 2 * padding - layer.dilation[axis] * (kernel - 1) - 1
     return all(
         any(0 <= start + k * layer.dilation[axis] < size for k in range(kernel))
         for start in range(-padding, last - padding + 1, layer.stride[axis])
     )
+
+
+Geometry = tuple[Pair, Pair, Pair, bool, bool]  # kernel, stride, padding, ceil_mode, count_include_pad
+avg_pool2d_backward = torch.ops.aten.avg_pool2d_backward.default
+
+
+class AvgPoolMoments(torch.autograd.Function):
+    """Windows of `entries` units, all of the same divisor."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, mean: Tensor, var: Tensor | None, geometry: Geometry, entries: int
+    ) -> tuple[Tensor, Tensor | None]:
+        ctx.save_for_backward(mean)  # its shape and memory layout are what is needed
+        ctx.geometry, ctx.entries = geometry, entries
+        return (
+            functional.avg_pool2d(mean, *geometry, entries),
+            None if var is None else functional.avg_pool2d(var, *geometry, entries**2),
+        )
+
+    @staticmethod
+    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
+        (like,) = ctx.saved_tensors
+        return (
+            avg_pool2d_backward(dmean, like, *ctx.geometry, ctx.entries),
+            avg_pool2d_backward(dvar, like, *ctx.geometry, ctx.entries**2) if ctx.needs_input_grad[1] else None,
+            None,
+            None,
+        )
+
+
+OUTPUT_IS_FREE.add(AvgPoolMoments)
 
 
 class AvgPool2d(Layer):
@@ -71,17 +104,24 @@ class AvgPool2d(Layer):
         self.padding = as_pair("padding", padding)
         self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
         self.dilation = (1, 1)
+        self.function = AvgPoolMoments if count_include_pad and not ceil_mode else None
+
+    def operands(self) -> tuple[Any, ...]:
+        geometry = (self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+        return geometry, self.kernel_size[0] * self.kernel_size[1]
+
+    def check_input(self, mean: Tensor) -> None:
+        check_images(self, mean)
 
     def forward(self, x: Gaussian | Tensor) -> Gaussian:
+        if self.function is not None:
+            return super().forward(x)
         x = as_gaussian(x)
-        check_images(self, x)
-        geometry = (self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+        self.check_input(x.mean)
+        geometry: Geometry = self.operands()[0]
         mean = functional.avg_pool2d(x.mean, *geometry)
         if x.var is None:
             return Gaussian.trusted(mean, None)
-        if self.count_include_pad and not self.ceil_mode:
-            entries = self.kernel_size[0] * self.kernel_size[1]
-            return Gaussian.trusted(mean, functional.avg_pool2d(x.var, *geometry, entries**2))
         # At the border the divisor is whatever torch used there: (entries covered)/(their average of ones).
         ones = torch.ones_like(x.mean[:1, :1])
         covered = functional.avg_pool2d(ones, *geometry, 1)
@@ -113,7 +153,7 @@ class MaxPool2d(Layer):
 
     def forward(self, x: Gaussian | Tensor) -> Gaussian:
         x = as_gaussian(x)
-        check_images(self, x)
+        check_images(self, x.mean)
         with torch.no_grad():
             if not self.stochastic or x.var is None:
                 index = self.largest(x.mean)

@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
 from torchtagi.gaussian import Gaussian, as_gaussian
+from torchtagi.nn.chain import PASSES_ON
 from torchtagi.nn.layer import Layer
+
+
+class FlattenMoments(torch.autograd.Function):
+    """For chains; by itself a flattening is torch's own view."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, mean: Tensor, var: Tensor | None, start_dim: int, end_dim: int
+    ) -> tuple[Tensor, Tensor | None]:
+        ctx.shape = mean.shape
+        return mean.flatten(start_dim, end_dim), None if var is None else var.flatten(start_dim, end_dim)
+
+    @staticmethod
+    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
+        return dmean.view(ctx.shape), dvar.view(ctx.shape) if ctx.needs_input_grad[1] else None, None, None
+
+
+PASSES_ON.add(FlattenMoments)
 
 
 class Flatten(Layer):
     """`torch.nn.Flatten`."""
 
+    function = FlattenMoments
     arguments: ClassVar = ("start_dim", "end_dim")
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
+
+    def operands(self) -> tuple[Any, ...]:
+        return self.start_dim, self.end_dim
 
     def forward(self, x: Gaussian | Tensor) -> Gaussian:
         return as_gaussian(x).flatten(self.start_dim, self.end_dim)
