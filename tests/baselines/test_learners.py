@@ -76,10 +76,15 @@ def test_resumed_is_bit_identical_and_the_run_predicts_the_same(method, digits, 
 
 @pytest.mark.parametrize(
     ("method", "changes"),
-    [("adam", {}), ("sgd", {}), ("vogn", {"learning_rate": 0.3}), ("ivon", {"learning_rate": 3.0})],
+    [
+        ("adam", {}),
+        ("sgd", {}),
+        ("vogn", {"learning_rate": 0.3, "mc_samples": 1}),
+        ("ivon", {"learning_rate": 3.0}),
+    ],
 )
 def test_learns_digits(method, changes, digits):
-    config = tiny(method, changes, samples=480, test_samples=200, epochs=6, augment=False)
+    config = tiny(method, changes, samples=480, test_samples=200, epochs=5, augment=False)
     rows = [e.row for e in RivalTraining(config, sets=digits).events() if isinstance(e, EpochEnd)]
     assert rows[-1]["error"] < 45, "chance is 90"
     assert rows[-1]["loss"] < rows[0]["loss"]
@@ -131,7 +136,7 @@ def test_an_ensemble_member_is_an_adam_run(digits):
 
 
 def test_dropout_stays_on_in_prediction_and_averages(digits):
-    training = RivalTraining(tiny("mc-dropout", {"rate": 0.4, "draws": 400}), sets=digits)
+    training = RivalTraining(tiny("mc-dropout", {"rate": 0.4, "draws": 200}), sets=digits)
     learner, images = training.learner, training.test.images[:8]
     kinds = [type(part.layer) for part in learner.net.modules() if isinstance(part, Dropped)]
     assert kinds == [nn.Conv2d, nn.Linear, nn.Linear], "before every layer with weights but the first"
@@ -139,8 +144,8 @@ def test_dropout_stays_on_in_prediction_and_averages(digits):
     torch.manual_seed(3)
     learner.net.train()
     with torch.no_grad():
-        draws = torch.stack([learner.net(images).softmax(1) for _ in range(400)])
-    error = 6 * draws.std(0) * (2 / 400) ** 0.5
+        draws = torch.stack([learner.net(images).softmax(1) for _ in range(200)])
+    error = 6 * draws.std(0) * (2 / 200) ** 0.5
     assert bool(((found.probs - draws.mean(0)).abs() <= error + 1e-6).all())
     torch.testing.assert_close(found.epistemic, draws.var(0), rtol=0.5, atol=1e-6)
     assert found.epistemic.min() > 0
@@ -198,7 +203,8 @@ def test_evaluation_and_report_are_shared(digits, tmp_path, monkeypatch):
     assert found.scores["error"] == run.metrics()[-1]["error"]
     assert found.scores["nll"] == pytest.approx(run.metrics()[-1]["nll"], rel=1e-6)
     text = write_report(run).read_text()
-    assert "MC-dropout, 206,858 weights" in text.replace("207,068", "206,858")
+    weights = sum(parameter.numel() for parameter in tiny("adam").network_of().parameters())
+    assert f"MC-dropout, {weights:,} weights" in text
     assert "From prior to posterior" not in text
     assert "mean training loss" in text
 
@@ -237,7 +243,6 @@ def test_bad_hyperparameters(method, changes, message):
 
 
 def test_settings_have_names():
-    assert tiny("adam").setting == "adam-batch16-samples40-testsamples30" or "adam" in tiny("adam").setting
     config = configure_rival("mnist", "adam", hyperparameters={"learning_rate": 0.003, "schedule": "cosine"})
     assert config.setting == "adam-lr0.003-cosine"
     assert configure_rival("mnist", "adam", augment=False).setting == "adam-noaugment"

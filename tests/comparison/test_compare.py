@@ -237,3 +237,22 @@ def test_mistakes_are_told_in_one_line(arguments, message, tmp_path, capsys):
     assert message in captured.err
     assert captured.err.count("\n") == 1
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_comparison_is_recorded_without_its_tagi_runs(tmp_path, capsys):
+    assert tagi(["compare", "mnist", "--methods", "tagi,adam", "--no-tune", "--out", "c", *SMALL]) == 0
+    assert tagi(["record", "c"]) == 0
+    kept = {str(p.relative_to(tmp_path / "results")) for p in (tmp_path / "results").glob("**/*") if p.is_file()}
+    assert kept == {
+        *(
+            "c/study.json",
+            "c/comparison.json",
+            "c/table.md",
+            "c/adam/seed0/config.json",
+            "c/adam/seed0/metrics.jsonl",
+        ),
+        *(f"c/plots/{name}.png" for name in ("error", "reliability", "risk-coverage")),
+    }
+    capsys.readouterr()
+    assert tagi(["results", "--json"]) == 0
+    assert {row["method"] for row in json.loads(capsys.readouterr().out)} == {"adam"}

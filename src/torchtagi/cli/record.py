@@ -9,6 +9,9 @@ import typer
 from rich.markup import escape
 
 from torchtagi.cli.shared import RunFolder, console, one_line_errors
+from torchtagi.comparison.compare import STUDY
+from torchtagi.comparison.recording import record_folder
+from torchtagi.comparison.sweep import SWEEP
 from torchtagi.runs import Run
 
 
@@ -17,6 +20,9 @@ def record(
     run: RunFolder,
     results: Annotated[Path, typer.Option(help="The folder of recorded runs.")] = Path("results"),
 ) -> None:
-    """Copy a run's configuration and metrics into the recorded results."""
-    target = Run.open(run).record(results)
+    """Copy a run's configuration and metrics, or a comparison's or sweep's outcome, into the recorded results."""
+    if (run / STUDY).is_file() or (run / SWEEP).is_file():
+        target = record_folder(run, results)
+    else:
+        target = Run.open(run).record(results)
     console.print(f"recorded in [bold]{escape(str(target))}[/bold]")
