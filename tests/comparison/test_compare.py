@@ -14,7 +14,7 @@ from torchtagi.comparison.compare import collect
 from torchtagi.comparison.plots import pooled_bins
 from torchtagi.comparison.study import Entry
 from torchtagi.comparison.table import Member, entry_row, seconds_to
-from torchtagi.comparison.tuning import best
+from torchtagi.comparison.tuning import Tuning, best
 from torchtagi.loop import EpochEnd
 from torchtagi.runs import Run, RunError
 
@@ -126,6 +126,12 @@ def test_tuning_tries_the_grid_on_held_out_images_and_is_written_down(tmp_path, 
     assert found.entries["ensemble"]["hyperparameters"] == entry["hyperparameters"], "tuned as Adam"
     assert sum(name.startswith("adam/") for name in tried) <= 4, "the ensemble's tuning repeats nothing"
     assert Run.open(tmp_path / "c/adam/seed0").config["held_out"] == 0
+
+
+def test_a_choice_at_the_edge_is_told():
+    cells = [{"hyperparameters": {"a": a, "b": b, "c": "x"}} for a in (1, 2, 3) for b in (1, 2)]
+    assert Tuning({"a": 3, "b": 1, "c": "x"}, cells).at_edge == ["a"]
+    assert Tuning({"a": 2, "b": 1, "c": "x"}, cells).at_edge == []
 
 
 def test_best_cell():

@@ -1,9 +1,9 @@
 """TAGI's rivals by name: what each is, its hyperparameters, and the small grid on which it is tuned.
 
-A grid is fixed here, the same for every comparison, six cells each: three learning rates around the one that its
-authors or common practice use, times two values of the hyperparameter that matters next; for VOGN and IVON six
-learning rates, because the best one grows as the number of examples falls (their steps are in units of the
-posterior's precision).
+A grid is fixed here, the same for every comparison, six to eight cells each: learning rates around the one that its
+authors or common practice use, times two values of the hyperparameter that matters next; for VOGN and IVON
+learning rates alone, over a wide range, because the best one grows as the number of examples falls (their steps are
+in units of the posterior's precision).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ DRAWS: Mapping[str, Value] = {"draws": 30, "curve_draws": 5}
 """Networks drawn for a prediction; fewer for the points of a learning curve before its last."""
 
 ADAM: Mapping[str, Value] = {"learning_rate": 1e-3, "schedule": "constant", "weight_decay": 0.0}
-ADAM_GRID = product(learning_rate=(3e-4, 1e-3, 3e-3), schedule=SCHEDULES)
+ADAM_GRID = product(learning_rate=(3e-4, 1e-3, 3e-3, 1e-2), schedule=SCHEDULES)
 
 METHODS: Mapping[str, Method] = {
     method.name: method
@@ -86,14 +86,14 @@ METHODS: Mapping[str, Method] = {
             "sgd",
             "backpropagation, SGD with momentum",
             {"learning_rate": 0.03, "schedule": "constant", "weight_decay": 5e-4, "momentum": 0.9},
-            product(learning_rate=(0.01, 0.03, 0.1), schedule=SCHEDULES),
+            product(learning_rate=(0.01, 0.03, 0.1, 0.3), schedule=SCHEDULES),
         ),
         Method("adam", "backpropagation, Adam", ADAM, ADAM_GRID),
         Method(
             "mc-dropout",
             "MC-dropout",
             {**ADAM, "rate": 0.1, **DRAWS},
-            product(learning_rate=(3e-4, 1e-3, 3e-3), rate=(0.1, 0.3)),
+            product(learning_rate=(3e-4, 1e-3, 3e-3, 1e-2), rate=(0.1, 0.3)),
         ),
         Method(
             "vogn",

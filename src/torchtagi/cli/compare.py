@@ -185,7 +185,9 @@ def finish(found: Comparison, as_json: bool) -> None:
     console.print(score_table(f"cost, and the way to {found.study.target_error:g} % error", found, COSTS))
     for row in found.rows:
         chosen = ", ".join(f"{name} {value}" for name, value in row["hyperparameters"].items())
-        console.print(f"{row['entry']}: {escape(chosen) or 'no changes'} ({row['chosen_by']})")
+        edge = found.entries[row["entry"]].get("tuning", {}).get("at_edge", [])
+        note = f", {', '.join(edge)} at the grid's edge" if edge else ""
+        console.print(f"{row['entry']}: {escape(chosen) or 'no changes'} ({row['chosen_by']}{note})")
     console.print(f"comparison: [bold]{escape(str(found.folder / RESULT))}[/bold], table.md and plots beside it")
 
 

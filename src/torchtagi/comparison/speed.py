@@ -17,7 +17,7 @@ from torchtagi.loop import Loop
 from torchtagi.train import Training
 
 IMAGES = 256  # a multiple of every batch size in use
-ROUNDS = 3
+ROUNDS = 5
 
 
 def seconds_per_image(configs: Mapping[str, AnyConfig], sets: data.TrainTest) -> dict[str, float]:

@@ -24,8 +24,18 @@ class Tuning:
     chosen: Hyperparameters
     cells: list[Row]
 
+    @property
+    def at_edge(self) -> list[str]:
+        """Numbers chosen at an end of at least three that were tried: a wider grid might have found better."""
+        tried = {name: {cell["hyperparameters"].get(name) for cell in self.cells} for name in self.chosen}
+        return [
+            name
+            for name, value in self.chosen.items()
+            if not isinstance(value, str) and len(tried[name]) > 2 and value in (min(tried[name]), max(tried[name]))
+        ]
+
     def as_json(self) -> Row:
-        return {"chosen": self.chosen, "cells": self.cells}
+        return {"chosen": self.chosen, "at_edge": self.at_edge, "cells": self.cells}
 
 
 def tune(
