@@ -143,6 +143,8 @@ def calibration_table(rows: dict[str, dict[str, Curve]]) -> list[str]:
 def page(rows: list[Row]) -> str:
     curves: dict[str, dict[str, dict[str, list[Row]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for row in rows:
+        if row.get("method", "tagi") != "tagi":
+            continue  # rivals have their own table, in the comparison
         curves[row["task"]][row["network"]][row["setting"]].append(row)
     grouped = {
         task: {

@@ -111,7 +111,8 @@ def test_record_and_result_rows(tmp_path):
     (grid / "cells.jsonl").write_text('{"not": "a run"}\n')
     (tmp_path / "results" / "step.json").write_text("[]")
     rows = result_rows(recorded(tmp_path / "results"))
-    assert rows == [{**CONFIG, "epoch": 1, "error": 1.5}, {**CONFIG, "epoch": 2, "error": 1.0}]
+    named = {**CONFIG, "method": "tagi"}
+    assert rows == [{**named, "epoch": 1, "error": 1.5}, {**named, "epoch": 2, "error": 1.0}]
 
 
 def test_a_folder_without_results(tmp_path):

@@ -52,7 +52,7 @@ def test_train_error_is_measured_before_learning(digits):
     config = small(epochs=1, samples=16, test_samples=20)
     training = Training(config, sets=digits)
     with torch.no_grad():
-        before = training.likelihood.predict(training.net(training.train.images)).labels
+        before = training.learner.likelihood.predict(training.learner.net(training.train.images)).labels
     wrong = int((before != training.train.labels).sum())
     step = next(training.events())
     assert step.error == 100 * wrong / 16
@@ -63,9 +63,9 @@ def test_paper_setting_trains_with_decaying_noise_and_the_plain_prior(digits, tm
     training = Training(config, sets=digits)
     torch.manual_seed(0)
     fresh = models.mnist_cnn()
-    for ours, theirs in zip(training.net.parameters(), fresh.parameters(), strict=True):
+    for ours, theirs in zip(training.learner.net.parameters(), fresh.parameters(), strict=True):
         assert torch.equal(ours, theirs)
-    assert training.posterior.rule == "paper"
+    assert training.learner.posterior.rule == "paper"
     noises = [event.row["noise_std"] for event in training.events() if isinstance(event, EpochEnd)]
     assert noises == pytest.approx([1.0, 0.975])
 
@@ -76,7 +76,7 @@ def test_default_prior_predicts_with_variance_one(digits):
 
     first = training.train.images[epoch_order(480, 0, 0)[:16]]
     with torch.no_grad():
-        assert training.net(first).variance.mean().item() == pytest.approx(1.0, rel=1e-3)
+        assert training.learner.net(first).variance.mean().item() == pytest.approx(1.0, rel=1e-3)
 
 
 def test_cheap_class_probabilities_are_the_predictions():
@@ -168,10 +168,10 @@ def test_resume_refuses_a_checkpoint_without_a_position(digits, tmp_path):
     config = small(epochs=1, samples=32, test_samples=20)
     run = Run.create(tmp_path / "run", config.as_json())
     training = Training(config, run, digits)
-    tagi.save(run.checkpoint, training.net, training.likelihood)
+    tagi.save(run.checkpoint, training.learner.net, training.learner.likelihood)
     with pytest.raises(CheckpointError, match="does not say where"):
         Training.resume(run, sets=digits)
-    run.save(training.net, training.likelihood, {"epoch": 0, "sums": {"rubbish": 1}})
+    run.save(training.learner.net, training.learner.likelihood, {"epoch": 0, "sums": {"rubbish": 1}})
     with pytest.raises(CheckpointError, match="cannot be read"):
         Training.resume(run, sets=digits)
 
@@ -181,7 +181,7 @@ def test_divergence_says_where(digits):
     events = training.events()
     next(events)
     with torch.no_grad():
-        next(training.net.parameters()).fill_(1e38)
+        next(training.learner.net.parameters()).fill_(1e38)
     with pytest.raises((FloatingPointError, ValueError)) as caught:
         next(events)
     if isinstance(caught.value, FloatingPointError):
@@ -205,5 +205,5 @@ def test_a_large_batch_is_conditioned_on_in_chunks():
         training = Training(config)
         for _ in training.events():
             pass
-        nets.append(training.net.state_dict())
+        nets.append(training.learner.net.state_dict())
     assert all(torch.equal(nets[0][key], nets[1][key]) for key in nets[0])

@@ -92,11 +92,25 @@ def save(
         for part, module in modules.items()
         for key, value in module.state_dict().items()
     }
+    write(path, tensors, {part: describe(module) for part, module in modules.items()}, extra or {})
+
+
+def save_tensors(path: str | Path, tensors: dict[str, Tensor], extra: dict[str, Any] | None = None) -> None:
+    """Named tensors alone, for what is not a network of our layers; `read` gives them back."""
+    plain = {
+        key: value.detach().cpu().clone(memory_format=torch.contiguous_format) for key, value in tensors.items()
+    }
+    write(path, plain, {"net": None}, extra or {})
+
+
+def write(
+    path: str | Path, tensors: dict[str, Tensor], architecture: dict[str, Any], extra: dict[str, Any]
+) -> None:
     header = {
         "format": FORMAT,
-        "architecture": {part: describe(module) for part, module in modules.items()},
+        "architecture": architecture,
         "versions": {"torchtagi": torchtagi.__version__, "torch": str(torch.__version__)},
-        "extra": extra or {},
+        "extra": extra,
     }
     write_atomically(Path(path), to_bytes(tensors, {"torchtagi": json.dumps(header)}))
 

@@ -67,6 +67,14 @@ class TrainConfig:
         """The run folder's usual name."""
         return f"{self.task}-{self.network}-{self.setting}-seed{self.seed}"
 
+    @property
+    def open_ended(self) -> bool:
+        """How many epochs follow changes nothing about the first ones."""
+        return True
+
+    def asdict(self) -> Row:
+        return dataclasses.asdict(self)
+
     def noise_in(self, epoch: int) -> float:
         """σ_V in the epoch of that number, counted from 0: σ_V⁰ ηᵉ (eq. 7)."""
         return self.noise_std * self.noise_decay**epoch

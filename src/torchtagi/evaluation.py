@@ -14,45 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from torchtagi import data, metrics
+from torchtagi.baselines import load_rival
+from torchtagi.learner import Predictor
 from torchtagi.likelihood import ClassPrediction, HierarchicalClassification
+from torchtagi.prediction import Scores, channels_last, predict, scores
 from torchtagi.runs import EVALUATION, Run, RunError
 from torchtagi.tasks import Task, find_task
-
-PREDICTION_BATCH = 1000  # large enough to be fast, small enough for a few hundred MB
-
-Scores = dict[str, float]
-
-
-@torch.no_grad()
-def predict(net: nn.Module, likelihood: HierarchicalClassification, images: Tensor) -> ClassPrediction:
-    """Predict in evaluation mode, and put both modules back into the mode they were in."""
-    modes = [(module, module.training) for module in (net, likelihood)]
-    for module, _ in modes:
-        module.eval()
-    try:
-        parts = [likelihood.predict(net(x)) for x in images.split(PREDICTION_BATCH)]
-    finally:
-        for module, training in modes:
-            module.train(training)
-    return ClassPrediction(
-        torch.cat([part.probs for part in parts]),
-        torch.cat([part.epistemic for part in parts]),
-        torch.cat([part.aleatoric for part in parts]),
-    )
-
-
-def scores(prediction: ClassPrediction, labels: Tensor) -> Scores:
-    """Error in %; the rest as `torchtagi.metrics` defines it."""
-    probs = prediction.probs
-    return {
-        "error": round(100 * metrics.error_rate(probs, labels), 4),
-        "nll": metrics.nll(probs, labels),
-        "ece": metrics.ece(probs, labels),
-        "brier": metrics.brier(probs, labels),
-        "auroc_ovr": metrics.auroc_one_vs_rest(probs, labels),
-        "auroc_misclassification": metrics.auroc_misclassification(probs, labels),
-    }
-
 
 UNCERTAINTIES: dict[str, Callable[[ClassPrediction], Tensor]] = {
     "entropy": lambda prediction: prediction.entropy,
@@ -110,7 +77,7 @@ class Evaluation:
 
 
 def load_model(run: Run, device: str = "cpu") -> tuple[nn.Module, HierarchicalClassification]:
-    """A run's network and likelihood, ready to predict."""
+    """A TAGI run's network and likelihood, ready to predict."""
     with torch.random.fork_rng(devices=[]):  # layers draw a prior when they are built, for nothing here
         saved = run.load()
     if not isinstance(saved.likelihood, HierarchicalClassification):
@@ -118,10 +85,22 @@ def load_model(run: Run, device: str = "cpu") -> tuple[nn.Module, HierarchicalCl
     return channels_last(saved.net, device).eval(), saved.likelihood.to(device).eval()
 
 
-def channels_last(net: nn.Module, device: str) -> nn.Module:
-    """The layout in which convolutions are fastest, in training and in evaluation alike: bits depend on it."""
-    moved: nn.Module = net.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return moved
+@dataclass(frozen=True)
+class GaussianPredictor:
+    """A TAGI network that has been loaded from its file alone."""
+
+    net: nn.Module
+    likelihood: HierarchicalClassification
+
+    def predict(self, images: Tensor) -> ClassPrediction:
+        return predict(self.net, self.likelihood, images)
+
+
+def load_predictor(run: Run, device: str = "cpu") -> Predictor:
+    """Whatever learned in `run`, ready to predict."""
+    if run.method == "tagi":
+        return GaussianPredictor(*load_model(run, device))
+    return load_rival(run, device)
 
 
 def evaluate(run: Run, download: bool = True, progress: Callable[[str], None] | None = None) -> Evaluation:
@@ -131,20 +110,20 @@ def evaluate(run: Run, download: bool = True, progress: Callable[[str], None] | 
     """
     say = progress or (lambda message: None)
     task = find_task(run.config["task"])
-    net, likelihood = load_model(run)
+    predictor = load_predictor(run)
     limit = slice(run.config.get("test_samples"))
     test = data.load(task.name, "test").subset(limit).to("cpu", torch.channels_last)
     if test.labels is None:
         raise RunError(f"{task.name} has no labels to compare with")
     say(f"predicting {len(test):,} test {task.thing}s")
-    prediction = predict(net, likelihood, test.images)
+    prediction = predictor.predict(test.images)
     outside, note = None, None
     try:
         say(f"looking for {task.outside}")
         foreign = data.load(task.outside, "test", preprocessing=test.preprocessing, download=download)
         images = foreign.subset(limit).to("cpu", torch.channels_last).images
         say(f"predicting {len(images):,} images of {task.outside}")
-        outside = predict(net, likelihood, images)
+        outside = predictor.predict(images)
     except data.DataError as error:
         note = f"out-of-distribution detection skipped: {error}"
     evaluation = Evaluation(

@@ -291,15 +291,12 @@ def draw_all(
     rows: Sequence[Row],
     evaluation: Evaluation,
     paper_error: Mapping[int, float],
-    prior: nn.Module,
-    posterior: nn.Module,
 ) -> dict[str, Callable[[str], Figure | None]]:
-    """Every plot of a run by its file name, each a function of the theme."""
+    """Every plot that any method's run has by its file name, each a function of the theme."""
     return {
         "learning": lambda theme: learning_curves(rows, paper_error, theme),
         "reliability": lambda theme: reliability(evaluation, theme),
         "uncertain": lambda theme: most_uncertain(evaluation, theme),
         "wrong": lambda theme: confidently_wrong(evaluation, theme),
         "foreign": lambda theme: foreign_images(evaluation, theme),
-        "weights": lambda theme: weights(prior, posterior, theme),
     }

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from torchtagi import data, plots
+from torchtagi.baselines import METHODS
 from torchtagi.config import TrainConfig
 from torchtagi.evaluation import Evaluation, evaluate, load_model
 from torchtagi.runs import PLOTS, REPORT, Row, Run, RunError
@@ -30,6 +31,7 @@ MEASURES = {
     "max_probability": "1 − largest probability",
     "epistemic_variance": "epistemic variance",
 }
+REPORTS = {"noise_std": "noise", "alpha": "α", "innovation": "r²/(v+R)", "loss": "loss"}
 ALT = {
     "learning": "error, negative log-likelihood and calibration error by epoch",
     "reliability": "accuracy against confidence",
@@ -68,14 +70,13 @@ def write_report(run: Run, download: bool = False, progress: Callable[[str], Non
     if not rows:
         raise RunError(f"{run.folder} has not finished an epoch yet: nothing to report")
     evaluation = evaluate(run, download, say)
-    config = dataclasses.replace(TrainConfig.from_json(run.config), device="cpu")
-    paper_error = evaluation.task.network(config.network).paper_error
+    paper_error = evaluation.task.network(run.config["network"]).paper_error if run.method == "tagi" else {}
     say("drawing")
-    with torch.random.fork_rng(devices=[]):
-        prior = prior_network(config, prepared(data.load(config.task, "train"), config.samples, "cpu"))
-    posterior, _ = load_model(run)
     figures: dict[str, str] = {}
-    for name, draw in plots.draw_all(rows, evaluation, paper_error, prior, posterior).items():
+    drawn = plots.draw_all(rows, evaluation, paper_error)
+    if run.method == "tagi":
+        drawn["weights"] = weight_plot(run)
+    for name, draw in drawn.items():
         figure, dark = draw("light"), draw("dark")
         if figure is not None and dark is not None:
             light = plots.as_png(figure)
@@ -84,20 +85,26 @@ def write_report(run: Run, download: bool = False, progress: Callable[[str], Non
     return run.write(REPORT, page(run, rows, evaluation, dict(paper_error), figures).encode())
 
 
+def weight_plot(run: Run) -> Callable[[str], plots.Figure]:
+    """A TAGI network's weights before and after, as a function of the theme."""
+    config = dataclasses.replace(TrainConfig.from_json(run.config), device="cpu")
+    with torch.random.fork_rng(devices=[]):
+        prior = prior_network(config, prepared(data.load(config.task, "train"), config.samples, "cpu"))
+    posterior, _ = load_model(run)
+    return lambda theme: plots.weights(prior, posterior, theme)
+
+
 def page(run: Run, rows: list[Row], evaluation: Evaluation, paper_error: dict[int, float], figures: Any) -> str:
     config, thing = run.config, evaluation.task.thing
     title = f"{config['task']} · {config['network']} · {config['setting']} · seed {config['seed']}"
     parts = [
         f"<h1>{html.escape(title)}</h1>",
-        f'<p class="soft">{len(rows)} {plural("epoch", len(rows))} of closed-form Gaussian inference (TAGI), '
-        f"{config.get('parameters', 0):,} weights, each with a mean and a variance; measured on "
+        f'<p class="soft">{len(rows)} {plural("epoch", len(rows))} of {how_it_learned(run)}; measured on '
         f"{len(evaluation.labels):,} test {thing}s.</p>",
         cards(evaluation, rows, paper_error),
         section(
             "How it learned",
-            "The training error is that on each batch before it was learned. There is no learning rate; "
-            f"the mean fraction of the messages applied in the last epoch was {rows[-1]['alpha']:.2f}, "
-            f"the observation noise it ended with {rows[-1]['noise_std']:.3f}.",
+            learning_text(run, rows[-1]),
             figures["learning"],
             epoch_table(rows),
         ),
@@ -124,7 +131,9 @@ def page(run: Run, rows: list[Row], evaluation: Evaluation, paper_error: dict[in
             "Above, the weights' means before and after. Below, how far each weight's standard deviation has "
             "shrunk: at 1 the data said nothing about it; dotted is the median.",
             figures["weights"],
-        ),
+        )
+        if "weights" in figures
+        else "",
         section("Configuration", "", config_table(config)),
     ]
     return document(title, parts)
@@ -139,6 +148,23 @@ def document(title: str, parts: Iterable[str]) -> str:
         + "\n".join(parts)
         + "\n</body>\n</html>\n"
     )
+
+
+def how_it_learned(run: Run) -> str:
+    weights = f"{run.config.get('parameters', 0):,} weights"
+    if run.method == "tagi":
+        return f"closed-form Gaussian inference (TAGI), {weights}, each with a mean and a variance"
+    return f"{html.escape(METHODS[run.method].title)}, {weights}"
+
+
+def learning_text(run: Run, last: Row) -> str:
+    start = "The training error is that on each batch before it was learned. "
+    if run.method == "tagi":
+        return (
+            f"{start}There is no learning rate; the mean fraction of the messages applied in the last epoch was "
+            f"{last['alpha']:.2f}, the observation noise it ended with {last['noise_std']:.3f}."
+        )
+    return f"{start}The mean training loss of the last epoch was {last['loss']:.4f}."
 
 
 def cards(evaluation: Evaluation, rows: list[Row], paper_error: dict[int, float]) -> str:
@@ -190,13 +216,14 @@ def epoch_table(rows: list[Row]) -> str:
     )
     if shown[-1] is not rows[-1]:
         shown = [*shown, rows[-1]]
-    heads = ["epoch", "error", "NLL", "ECE", "Brier", "training error", "noise", "α", "r²/(v+R)", "img/s"]
+    shown_reports = {name: label for name, label in REPORTS.items() if name in rows[-1]}
+    heads = ["epoch", "error", "NLL", "ECE", "Brier", "training error", *shown_reports.values(), "img/s"]
     body = [
         [
             str(row["epoch"]),
             *(format_score(name, row[name]) for name in ("error", "nll", "ece", "brier")),
             f"{row['train_error']:.2f} %",
-            *(f"{row[name]:.3f}" for name in ("noise_std", "alpha", "innovation")),
+            *(f"{row[name]:.3f}" for name in shown_reports),
             f"{row['images_per_second']:,.0f}",
         ]
         for row in shown

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from torchtagi import checkpoint
 from torchtagi.checkpoint import CheckpointError, Saved, write_atomically
@@ -55,6 +55,11 @@ class Run:
         run.write_json(CONFIG, config)
         run.write_metrics([])
         return run
+
+    @property
+    def method(self) -> str:
+        """Who learned: TAGI unless the configuration names another."""
+        return str(self.config.get("method", "tagi"))
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
@@ -115,16 +120,29 @@ class Run:
 
     def restore(self, net: nn.Module, likelihood: nn.Module) -> Row:
         """Load the checkpoint into `net` and `likelihood`; returns the position it was saved at."""
-        extra = checkpoint.restore(self.checkpoint, net, likelihood)
+        return self.position(checkpoint.restore(self.checkpoint, net, likelihood))
+
+    def save_tensors(self, tensors: dict[str, Tensor], position: Row) -> None:
+        checkpoint.save_tensors(self.checkpoint, tensors, {"position": position})
+
+    def read_tensors(self) -> tuple[dict[str, Tensor], Row]:
+        """What `save_tensors` wrote."""
+        header, tensors = checkpoint.read(self.checkpoint)
+        return tensors, self.position(header["extra"])
+
+    def position(self, extra: Row) -> Row:
         position = extra.get("position")
         if not isinstance(position, dict):
             raise CheckpointError(f"{self.checkpoint}: does not say where in its training it was saved")
         return position
 
-    def load(self) -> Saved:
-        """The trained network and its likelihood."""
+    def require_checkpoint(self) -> None:
         if not self.checkpoint.is_file():
             raise RunError(f"{self.folder} has no {CHECKPOINT}: only its configuration and metrics were kept")
+
+    def load(self) -> Saved:
+        """The trained network and its likelihood."""
+        self.require_checkpoint()
         saved = checkpoint.load(self.checkpoint)
         if saved.likelihood is None:
             raise CheckpointError(f"{self.checkpoint}: has no likelihood")
@@ -188,7 +206,7 @@ def result_rows(runs: Iterable[Run]) -> list[Row]:
     """One flat row for each epoch of each run: what it was, then what was measured."""
     rows = []
     for run in runs:
-        identity = {key: run.config[key] for key in IDENTITY}
+        identity = {**{key: run.config[key] for key in IDENTITY}, "method": run.method}
         for row in run.metrics():
             rows.append({**identity, **{k: v for k, v in row.items() if not isinstance(v, list | dict)}})
     return rows

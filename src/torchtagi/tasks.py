@@ -22,7 +22,8 @@ from torchtagi.data.mnist import MNIST_MEAN
 class Network:
     """How to build a network, and the paper's test error in % by epoch (Tables 1 and 2)."""
 
-    build: Callable[[], nn.Module]
+    build: Callable[..., nn.Module]
+    """The Gaussian network; `build(classes, layers=torch.nn)` makes the ordinary one."""
     paper_error: Mapping[int, float]
     paper_augments: bool = False
 

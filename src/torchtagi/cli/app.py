@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 import torchtagi
-from torchtagi.cli import evaluate, generate, predict, record, report, results, train
+from torchtagi.cli import compare, evaluate, generate, predict, record, report, results, sweep, train
 
 app = typer.Typer(
     add_completion=False,
@@ -41,6 +41,8 @@ app.command("predict")(predict.predict)
 app.command("report")(report.report)
 app.command("results")(results.results)
 app.command("record")(record.record)
+app.command("compare")(compare.compare)
+app.command("sweep")(sweep.sweep)
 
 
 UsageError: Any = typer.BadParameter.__base__

@@ -34,14 +34,14 @@ def predict(
     if opened.config["task"] in GAN_TASKS:
         raise RunError(f"{run} is a GAN, which draws images and does not name them: tagi generate {run}")
     task = find_task(opened.config["task"])
-    net, likelihood = evaluation.load_model(opened)
+    predictor = evaluation.load_predictor(opened)
     channels, side, _ = task.image_shape
     ruler = (opened.evaluation() or {}).get("entropy_quantiles")
     answers = []
     for path in images:
         picture = read_picture(path, channels, side)
         x = task.preprocessing.apply(picture.image)
-        prediction = evaluation.predict(net, likelihood, x.to(memory_format=torch.channels_last))
+        prediction = predictor.predict(x.to(memory_format=torch.channels_last))
         rank = None if not ruler else bisect.bisect_left(ruler, float(prediction.entropy[0]))
         answer = describe(path, picture, prediction, task.classes, rank)
         answers.append(answer)

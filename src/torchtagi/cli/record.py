@@ -9,6 +9,9 @@ import typer
 from rich.markup import escape
 
 from torchtagi.cli.shared import RunFolder, console, one_line_errors
+from torchtagi.comparison.compare import STUDY
+from torchtagi.comparison.recording import record_folder
+from torchtagi.comparison.sweep import SWEEP
 from torchtagi.gan.filmstrip import keep_drawings
 from torchtagi.gan.tasks import GAN_TASKS
 from torchtagi.runs import Run
@@ -19,9 +22,13 @@ def record(
     run: RunFolder,
     results: Annotated[Path, typer.Option(help="The folder of recorded runs.")] = Path("results"),
 ) -> None:
-    """Copy a run's configuration and metrics, and what a GAN drew, into the recorded results."""
-    opened = Run.open(run)
-    target = opened.record(results)
-    if opened.config["task"] in GAN_TASKS:
-        keep_drawings(opened, target)
+    """Copy a run's configuration, metrics and, of a GAN, drawings into the recorded results; or the outcome of a
+    comparison or a sweep."""
+    if (run / STUDY).is_file() or (run / SWEEP).is_file():
+        target = record_folder(run, results)
+    else:
+        opened = Run.open(run)
+        target = opened.record(results)
+        if opened.config["task"] in GAN_TASKS:
+            keep_drawings(opened, target)
     console.print(f"recorded in [bold]{escape(str(target))}[/bold]")

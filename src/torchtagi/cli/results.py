@@ -60,7 +60,9 @@ def result_line(row: Row) -> list[str]:
 
 
 def paper_error(row: Row) -> str:
-    """What the paper has for the same network after as many epochs."""
+    """What the paper has for TAGI on the same network after as many epochs."""
+    if row["method"] != "tagi":
+        return "–"
     task = TASKS.get(row["task"])
     network = task.networks.get(row["network"]) if task else None
     value = network.paper_error.get(row["epoch"]) if network else None

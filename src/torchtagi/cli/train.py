@@ -149,6 +149,8 @@ def train(
 def resumed(folder: Path, task: str, paper: bool, given: dict[str, Any]) -> Training:
     """The run in `folder`, if what was asked for on the command line is what it is."""
     run = Run.open(folder)
+    if run.method != "tagi":
+        raise RunError(f"{folder} is a run of {run.method}; tagi compare continues it")
     before = TrainConfig.from_json(run.config)
     if before.task != task:
         raise RunError(f"{folder} was started with task {before.task}, not {task}")
@@ -279,7 +281,7 @@ def learn(training: Learner, folder: Path, lines: Lines | None = None) -> None:
 def progress_state(step: Step) -> str:
     return (
         f"{step.images_per_second:,.0f} img/s  error {step.error:.2f} %  "
-        f"noise {step.noise_std:.3f}  α {step.alpha:.2f}"
+        f"noise {step.report['noise_std']:.3f}  α {step.report['alpha']:.2f}"
     )
 
 

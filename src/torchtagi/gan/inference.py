@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchtagi.evaluation import channels_last
 from torchtagi.gan.config import GanConfig
 from torchtagi.gan.engine import Engine
 from torchtagi.gan.game import Game, StepReport, generate, step, teach_generator
@@ -16,6 +15,7 @@ from torchtagi.gan.players import Discriminator, Players
 from torchtagi.gan.tasks import find_gan_task
 from torchtagi.nn import ConvTranspose2d, Layer
 from torchtagi.parameter import GaussianParameter
+from torchtagi.prediction import channels_last
 from torchtagi.prior import use_relu_prior
 
 

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from torchtagi import data, models
-from torchtagi.evaluation import PREDICTION_BATCH, channels_last, load_model
+from torchtagi.evaluation import load_model
 from torchtagi.gaussian import Gaussian
 from torchtagi.likelihood import HierarchicalClassification
+from torchtagi.prediction import PREDICTION_BATCH, channels_last
 from torchtagi.runs import Run, RunError
 
 QUICK_SEED = 2021  # the judge is the same for every run that is compared

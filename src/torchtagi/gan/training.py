@@ -36,8 +36,8 @@ from torchtagi.gan.latent import Latents
 from torchtagi.gan.measuring import DRAWN, measure
 from torchtagi.gan.rival import BackpropEngine
 from torchtagi.gan.tasks import find_gan_task
+from torchtagi.loop import EpochEnd, prepared, random_state, set_random_state
 from torchtagi.runs import PLOTS, Row, Run, RunError
-from torchtagi.train import EpochEnd, prepared, random_state, set_random_state
 
 
 @dataclass

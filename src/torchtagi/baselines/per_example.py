@@ -1,0 +1,104 @@
+"""Gradients of each example of a batch, and the mean of their squares, exactly and without a loop over examples.
+
+n example, o output, i input (for a convolution: channel and place in the kernel), l position in the image;
+a = a layer's input, g = the gradient of the summed loss at its output. Example n's gradient is
+
+    linear:       G[n, o, i] = g[n, o] a[n, i]                 Σ_n G² = (g²)ᵀ a²: never formed
+    convolution:  G[n, o, i] = Σ_l g[n, o, l] a[n, i, l]       one small product an example, then squared
+    bias:         G[n, o]    = Σ_l g[n, o, l]
+
+One backward pass gives g for all layers; it skips the weights' own gradients, which come from G.
+With batch norm an example's loss depends on the others; G is then its share of the batch's gradient, as in VOGN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+CHUNK_NUMBERS = 1 << 24
+"""At most so many numbers of G at a time: 64 MB."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Over a batch: the mean gradient of each parameter and the mean of its squared per-example gradients."""
+
+    losses: Tensor
+    mean: list[Tensor]
+    mean_square: list[Tensor]
+
+
+def gradient_moments(net: nn.Module, losses: Callable[[], Tensor]) -> Moments:
+    """`losses` calls `net` once and returns the loss of each example, (N,)."""
+    layers = weighted_layers(net)
+    seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+
+    def note(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        if module in seen:
+            raise ValueError(f"per-example gradients need each layer called once; {module} was called again")
+        seen[module] = (inputs[0].detach(), output)
+
+    handles = [layer.register_forward_hook(note) for layer in layers]
+    try:
+        each = losses()
+    finally:
+        for handle in handles:
+            handle.remove()
+    grads = torch.autograd.grad(each.sum(), [seen[layer][1] for layer in layers])
+    found: dict[Tensor, tuple[Tensor, Tensor]] = {}
+    for layer, grad in zip(layers, grads, strict=True):
+        a = seen[layer][0]
+        found |= linear_sums(layer, a, grad) if isinstance(layer, nn.Linear) else conv_sums(layer, a, grad)
+    parameters = list(net.parameters())
+    count = len(each)
+    return Moments(
+        each.detach(),
+        [found[parameter][0] / count for parameter in parameters],
+        [found[parameter][1] / count for parameter in parameters],
+    )
+
+
+def weighted_layers(net: nn.Module) -> list[nn.Linear | nn.Conv2d]:
+    """The layers that have parameters; ValueError if there are others than linear and plain convolutions."""
+    layers: list[nn.Linear | nn.Conv2d] = []
+    for name, part in net.named_modules():
+        if not any(True for _ in part.parameters(recurse=False)):
+            continue
+        plain = isinstance(part, nn.Conv2d) and part.groups == 1 and not isinstance(part.padding, str)
+        if isinstance(part, nn.Linear) or (isinstance(part, nn.Conv2d) and plain and part.padding_mode == "zeros"):
+            layers.append(part)
+        else:
+            raise ValueError(f"per-example gradients are not known for {name or 'the network'}, {part}")
+    return layers
+
+
+def linear_sums(layer: nn.Linear, a: Tensor, g: Tensor) -> dict[Tensor, tuple[Tensor, Tensor]]:
+    """Σ_n G and Σ_n G² of each parameter."""
+    if a.ndim != 2:
+        raise ValueError(f"per-example gradients of a linear layer need inputs (N, features), got {tuple(a.shape)}")
+    sums = {layer.weight: (g.t() @ a, g.square().t() @ a.square())}
+    if layer.bias is not None:
+        sums[layer.bias] = (g.sum(0), g.square().sum(0))
+    return sums
+
+
+def conv_sums(layer: nn.Conv2d, a: Tensor, g: Tensor) -> dict[Tensor, tuple[Tensor, Tensor]]:
+    """Σ_n G and Σ_n G² of each parameter."""
+    assert not isinstance(layer.padding, str)
+    weight = layer.weight
+    total, squares = torch.zeros_like(weight), torch.zeros_like(weight)
+    for part, grad in zip(*(t.split(max(1, CHUNK_NUMBERS // weight.numel())) for t in (a, g)), strict=True):
+        patches = functional.unfold(part, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+        per_example = torch.bmm(grad.flatten(2), patches.transpose(1, 2))
+        total += per_example.sum(0).view(weight.shape)
+        squares += per_example.square_().sum(0).view(weight.shape)
+    sums = {weight: (total, squares)}
+    if layer.bias is not None:
+        per_bias = g.sum((2, 3))
+        sums[layer.bias] = (per_bias.sum(0), per_bias.square().sum(0))
+    return sums

@@ -1,0 +1,63 @@
+"""A rival in the training loop, and a trained one from its run folder."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import torch
+
+from torchtagi import data
+from torchtagi.baselines.backprop import Backprop
+from torchtagi.baselines.config import RivalConfig
+from torchtagi.baselines.dropout import McDropout
+from torchtagi.baselines.ensemble import Ensemble
+from torchtagi.baselines.ivon import IvonLearner
+from torchtagi.baselines.rival import Rival
+from torchtagi.baselines.vogn import VognLearner
+from torchtagi.learner import Predictor
+from torchtagi.loop import Loop
+from torchtagi.runs import Row, Run
+
+LEARNERS: Mapping[str, type[Rival]] = {
+    "sgd": Backprop,
+    "adam": Backprop,
+    "mc-dropout": McDropout,
+    "vogn": VognLearner,
+    "ivon": IvonLearner,
+    "ensemble": Ensemble,
+}
+
+
+class RivalTraining(Loop[RivalConfig]):
+    """A rival's run under way."""
+
+    @staticmethod
+    def read_config(content: Row) -> RivalConfig:
+        return RivalConfig.from_json(content)
+
+    @staticmethod
+    def make_learner(config: RivalConfig, train: data.ImageSet) -> Rival:
+        return LEARNERS[config.method](config, len(train))
+
+    @staticmethod
+    def split(config: RivalConfig, sets: data.TrainTest) -> data.TrainTest:
+        """With images held out, the last of those to learn from take the test set's place."""
+        if not config.held_out:
+            return sets
+        train = sets.train.subset(slice(config.samples))
+        if config.held_out >= len(train):
+            raise ValueError(f"held out must leave some of the {len(train)} images, got {config.held_out}")
+        middle = len(train) - config.held_out
+        return data.TrainTest(train.subset(slice(middle)), train.subset(slice(middle, None)))
+
+
+def load_rival(run: Run, device: str = "cpu") -> Predictor:
+    """What learned in `run`, ready to predict."""
+    run.require_checkpoint()
+    config = dataclasses.replace(RivalConfig.from_json(run.config), device=device)
+    images = int(run.read_tensors()[0].get("images", torch.tensor(1)))
+    with torch.random.fork_rng(devices=[]):  # an initialisation is drawn, for nothing here
+        rival = LEARNERS[config.method](config, images)
+    rival.restore(run)
+    return rival

@@ -1,0 +1,218 @@
+"""`tagi compare`: TAGI and its rivals side by side."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from torchtagi import plots
+from torchtagi.baselines import METHODS, find_method
+from torchtagi.baselines.methods import Hyperparameters, Value
+from torchtagi.checkpoint import write_atomically
+from torchtagi.cli.shared import AsJson, Offline, console, one_line_errors, say, whole_number
+from torchtagi.cli.train import Interruption
+from torchtagi.comparison import Comparison, Stopped, Study
+from torchtagi.comparison.compare import RESULT, collect
+from torchtagi.comparison.compare import compare as run_comparison
+from torchtagi.comparison.plots import comparison_figures
+from torchtagi.comparison.running import Watch
+from torchtagi.comparison.study import TARGETS
+from torchtagi.comparison.table import COLUMNS, cell
+from torchtagi.loop import EpochEnd, Step
+from torchtagi.runs import read_json
+from torchtagi.tasks import TASKS, find_task
+
+NARROW = ("error", "nll", "ece", "brier", "auroc_ovr", "auroc_misclassification", "ood_auroc")
+COSTS = ("seconds_per_epoch", "relative_cost", "seconds_to_target", "predict_seconds_per_1000")
+
+Methods = Annotated[
+    str, typer.Option(metavar="A,B,…", help=f"Of tagi, {', '.join(METHODS)}; those of earlier pieces stay.")
+]
+Seeds = Annotated[int, typer.Option(parser=whole_number, metavar="N", help="Seeds 0 to N − 1.")]
+Minutes = Annotated[
+    float | None, typer.Option(metavar="M", help="Stop after so long with a checkpoint; the same command goes on.")
+]
+Threads = Annotated[int | None, typer.Option(parser=whole_number, metavar="N", help="CPU threads.")]
+
+
+@one_line_errors
+def compare(
+    task: Annotated[str, typer.Argument(help=f"One of {', '.join(TASKS)}.")],
+    methods: Methods = "tagi,adam,mc-dropout,vogn,ensemble",
+    epochs: Annotated[int | None, typer.Option(parser=whole_number, metavar="N", help="5 unless given.")] = None,
+    seeds: Seeds = 3,
+    arch: Annotated[str | None, typer.Option(help="The network, the same for all.")] = None,
+    samples: Annotated[
+        int | None, typer.Option(parser=whole_number, metavar="N", help="Learn from the first so many images only.")
+    ] = None,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Each image is seen once, in batches of 1 and of 16.")
+    ] = False,
+    augment: Annotated[bool, typer.Option(help="Vary images as `tagi train` does, for all methods.")] = True,
+    target: Annotated[
+        float | None,
+        typer.Option(metavar="%", help="The test error whose time is taken; 2 for mnist, 40 for cifar10."),
+    ] = None,
+    tune: Annotated[
+        bool, typer.Option(help="Tune rivals on images held out of the training set, or take their defaults.")
+    ] = True,
+    tune_samples: Annotated[
+        int, typer.Option(parser=whole_number, metavar="N", help="Training images that tuning uses.")
+    ] = 20_000,
+    tune_epochs: Annotated[
+        int | None,
+        typer.Option(parser=whole_number, metavar="N", help="Of a tuning run; as --epochs unless given."),
+    ] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A hyperparameter; the method is not tuned then."),
+    ] = None,
+    test_samples: Annotated[
+        int | None, typer.Option(parser=whole_number, metavar="N", help="Test on the first so many images only.")
+    ] = None,
+    threads: Threads = None,
+    out: Annotated[Path | None, typer.Option(help="The comparison's folder; runs/compare-… unless given.")] = None,
+    minutes: Minutes = None,
+    show: Annotated[bool, typer.Option("--show", help="Train nothing, show what is finished.")] = False,
+    as_json: AsJson = False,
+    offline: Offline = False,
+) -> None:
+    """Train TAGI and its rivals on the same images, and set their results side by side. Ctrl-C stops cleanly; the
+    same command goes on, and may name other methods or more seeds."""
+    kind = find_task(task)
+    if stream and epochs not in (None, 1):
+        raise ValueError(f"--stream sees each image once: --epochs must be 1, got {epochs}")
+    if seeds < 1:
+        raise ValueError(f"--seeds must be at least 1, got {seeds}")
+    length = 1 if stream else 5 if epochs is None else epochs
+    study = Study(
+        task=task,
+        network=arch or kind.default_network,
+        epochs=length,
+        samples=samples,
+        test_samples=test_samples,
+        stream=stream,
+        augment=augment,
+        target_error=TARGETS[task] if target is None else target,
+        tune_samples=tune_samples,
+        tune_epochs=length if tune_epochs is None else tune_epochs,
+    )
+    folder = out or Path("runs") / study.name
+    if show:
+        finish(collect(folder), as_json)
+        return
+    with Interruption() as interruption:
+        try:
+            found = run_comparison(
+                study,
+                split_names(methods),
+                list(range(seeds)),
+                folder,
+                threads=torch.get_num_threads() if threads is None else threads,
+                given=parse_given(given or []),
+                tuned=tune,
+                watch=watcher(interruption, minutes, quiet=as_json),
+                say=(lambda message: None) if as_json else say,
+                download=not offline,
+            )
+        except Stopped:
+            collect(folder)
+            if not as_json:
+                console.print(f"stopped; the same command goes on in [bold]{escape(str(folder))}[/bold]")
+            raise typer.Exit(128 + interruption.signal if interruption.signal else 0) from None
+    finish(found, as_json)
+
+
+def split_names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def parse_given(texts: list[str]) -> dict[str, Hyperparameters]:
+    """`adam.learning_rate=0.003` → {"adam": {"learning_rate": 0.003}}."""
+    found: dict[str, Hyperparameters] = {}
+    for text in texts:
+        place, equals, value = text.partition("=")
+        method, dot, name = place.partition(".")
+        if not (equals and dot and name):
+            raise ValueError(f"--set must be METHOD.NAME=VALUE, got {text!r}")
+        if method != "tagi":
+            find_method(method)
+        found.setdefault(method, {})[name] = number_or_text(value)
+    return found
+
+
+def number_or_text(text: str) -> Value:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+def watcher(interruption: Interruption, minutes: float | None, quiet: bool) -> Watch:
+    """Says a line an epoch, and asks for a stop on a signal or when the time is up."""
+    end = None if minutes is None else time.monotonic() + 60 * minutes
+
+    def watch(name: str, event: Step | EpochEnd) -> bool:
+        if isinstance(event, EpochEnd) and not quiet:
+            row = event.row
+            console.print(
+                f"{escape(name)}: epoch {row['epoch']}, error {row['error']:.2f} %, NLL {row['nll']:.4f}, "
+                f"{row['seconds']:.0f} s"
+            )
+        return bool(interruption.signal) or (end is not None and time.monotonic() > end)
+
+    return watch
+
+
+def finish(found: Comparison, as_json: bool) -> None:
+    """The tables, the pictures, and where they are."""
+    draw(found)
+    if as_json:
+        print(json.dumps(read_json(found.folder / RESULT), indent=1))
+        return
+    title = f"{found.study.task}, {found.study.network}: mean of the seeds on the test set"
+    console.print(score_table(title, found, NARROW, seeds=True))
+    console.print(score_table(f"cost, and the way to {found.study.target_error:g} % error", found, COSTS))
+    for row in found.rows:
+        chosen = ", ".join(f"{name} {value}" for name, value in row["hyperparameters"].items())
+        edge = found.entries[row["entry"]].get("tuning", {}).get("at_edge", [])
+        note = f", {', '.join(edge)} at the grid's edge" if edge else ""
+        console.print(f"{row['entry']}: {escape(chosen) or 'no changes'} ({row['chosen_by']}{note})")
+    console.print(f"comparison: [bold]{escape(str(found.folder / RESULT))}[/bold], table.md and plots beside it")
+
+
+def score_table(title: str, found: Comparison, columns: tuple[str, ...], seeds: bool = False) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("method", no_wrap=True)
+    if seeds:
+        table.add_column("seeds", justify="right")
+    if found.study.stream and seeds:
+        columns = ("train_error", *columns)
+    for name in columns:
+        table.add_column(COLUMNS[name], justify="right", overflow="fold", min_width=13 if name == "error" else None)
+    for row in found.rows:
+        count = f"{row['seeds']}" + (f" ({row['diverged']} diverged)" if row["diverged"] else "")
+        table.add_row(
+            row["entry"], *([count] if seeds else []), *(cell(row, c, spread=c == "error") for c in columns)
+        )
+    return table
+
+
+def draw(found: Comparison) -> None:
+    try:
+        plots.require_matplotlib()
+    except plots.PlotsUnavailableError as error:
+        say(str(error))
+        return
+    for name, figure in comparison_figures(found.members).items():
+        write_atomically(found.folder / "plots" / f"{name}.png", plots.as_png(figure("light")))

@@ -1,0 +1,180 @@
+"""Pictures of a comparison and of a sweep, drawn from their JSON alone."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+from torchtagi.comparison.table import Member
+from torchtagi.plots import THEMES, Figure, blank_figure, themed
+from torchtagi.runs import Row
+
+# Distinguishable without colour vision too (Okabe & Ito), TAGI in the pages' own blue.
+COLOURS = ("#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6d31", "#7f7f7f")
+DIVERGED_ERROR = 100.0  # where a run that diverged is drawn: beyond chance
+
+
+def colours(names: Sequence[str], theme: str) -> dict[str, str]:
+    others = [name for name in names if not name.startswith("tagi")]
+    picked = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(others)}
+    return {name: picked.get(name, THEMES[theme]["main"]) for name in names}
+
+
+def dashes(name: str) -> str:
+    """In a stream, batch 1 is dotted."""
+    return ":" if name.endswith("-batch1") else "-"
+
+
+def error_curves(members: Mapping[str, list[Member]], theme: str = "light") -> Figure:
+    """Test error against epochs and against training seconds: the mean of the seeds, each seed faintly."""
+    with themed(theme):
+        figure = blank_figure(10, 4)
+        by_epoch, by_time = figure.subplots(1, 2, sharey=True)
+        for name, colour in colours(list(members), theme).items():
+            curves = [member.rows for member in members[name] if member.rows]
+            if not curves:
+                continue
+            for axes, places in ((by_epoch, epochs_of), (by_time, seconds_of)):
+                style = {"color": colour, "linestyle": dashes(name)}
+                for rows in curves:
+                    axes.plot(places(rows), [row["error"] for row in rows], alpha=0.25, linewidth=1, **style)
+                shortest = min(len(rows) for rows in curves)
+                middle = [statistics.fmean(places(rows)[i] for rows in curves) for i in range(shortest)]
+                error = [statistics.fmean(rows[i]["error"] for rows in curves) for i in range(shortest)]
+                axes.plot(middle, error, marker="o", markersize=4, label=name, **style)
+        by_epoch.set(xlabel="epoch", ylabel="test error, %", yscale="log")
+        by_epoch.xaxis.get_major_locator().set_params(integer=True)
+        by_time.set(xlabel="training seconds", xscale="log")
+        plain_log(by_epoch.yaxis)
+        plain_log(by_time.xaxis)
+        figure.legend(*by_epoch.get_legend_handles_labels(), loc="outside right upper")
+    return figure
+
+
+def plain_log(axis: Figure) -> None:
+    """Ticks of a logarithmic axis as plain numbers, those between the powers of ten only where there is room."""
+    from matplotlib.ticker import LogFormatter
+
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))
+
+
+def epochs_of(rows: Sequence[Row]) -> list[float]:
+    return [row["epoch"] for row in rows]
+
+
+def seconds_of(rows: Sequence[Row]) -> list[float]:
+    """Training seconds up to the end of each epoch."""
+    spent, total = [], 0.0
+    for row in rows:
+        total += row["seconds"]
+        spent.append(total)
+    return spent
+
+
+def reliability(members: Mapping[str, list[Member]], theme: str = "light") -> Figure:
+    """Accuracy minus confidence by confidence, the seeds' images pooled: on the line at zero, trust is deserved."""
+    with themed(theme):
+        figure = blank_figure(10, 4)
+        diagram, gap = figure.subplots(1, 2)
+        diagram.plot([0, 1], [0, 1], color=THEMES[theme]["soft"], linewidth=1)
+        gap.axhline(0, color=THEMES[theme]["soft"], linewidth=1)
+        for name, colour in colours(list(members), theme).items():
+            bins = pooled_bins([m.summary["reliability"] for m in members[name] if m.summary is not None])
+            if bins:
+                confidence, accuracy = zip(*bins, strict=True)
+                style = {"color": colour, "linestyle": dashes(name), "marker": "o", "markersize": 3}
+                diagram.plot(confidence, accuracy, label=name, **style)
+                gap.plot(confidence, [a - c for c, a in bins], **style)
+        diagram.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1.02))
+        gap.set(xlabel="confidence", ylabel="accuracy − confidence", xlim=(0, 1))
+        figure.legend(*diagram.get_legend_handles_labels(), loc="outside right upper")
+    return figure
+
+
+def pooled_bins(tables: Sequence[Row], least: int = 10) -> list[tuple[float, float]]:
+    """(confidence, accuracy) of the bins with at least `least` images, over all tables."""
+    found = []
+    for bins in zip(*(bin_rows(table) for table in tables), strict=True):
+        count = sum(row[0] for row in bins)
+        if count >= least:
+            confidence = sum(n * c for n, c, _ in bins if n) / count
+            found.append((confidence, sum(n * a for n, _, a in bins if n) / count))
+    return found
+
+
+def bin_rows(table: Row) -> list[tuple[int, float, float]]:
+    """An empty bin has no means; they count for nothing."""
+    columns = zip(table["count"], table["confidence"], table["accuracy"], strict=True)
+    return [(n, c or 0.0, a or 0.0) for n, c, a in columns]
+
+
+def risk_coverage(members: Mapping[str, list[Member]], theme: str = "light") -> Figure:
+    """The error among the most confident share of the answers."""
+    with themed(theme):
+        figure = blank_figure(6, 4)
+        axes = figure.subplots()
+        for name, colour in colours(list(members), theme).items():
+            curves = [m.summary["risk_coverage"] for m in members[name] if m.summary is not None]
+            if curves:
+                risk = [100 * statistics.fmean(values) for values in zip(*(c["risk"] for c in curves), strict=True)]
+                axes.plot(
+                    [100 * share for share in curves[0]["coverage"]],
+                    risk,
+                    color=colour,
+                    linestyle=dashes(name),
+                    label=name,
+                )
+        axes.set(xlabel="% of the images answered, the most confident first", ylabel="error among them, %")
+        axes.set(ylim=(0, None))
+        axes.legend()
+    return figure
+
+
+def comparison_figures(members: Mapping[str, list[Member]]) -> dict[str, Callable[[str], Figure]]:
+    return {
+        "error": lambda theme: error_curves(members, theme),
+        "reliability": lambda theme: reliability(members, theme),
+        "risk-coverage": lambda theme: risk_coverage(members, theme),
+    }
+
+
+def sweep_figure(rows: Sequence[Row], theme: str = "light") -> Figure:
+    """A panel a kind of axis; a value at which every seed diverged is a cross at the top."""
+    kinds = {"learning rate": "-learning-rate", "σ_V": "-noise", "batch size": "-batch"}
+    shown = {label: ending for label, ending in kinds.items() if any(r["axis"].endswith(ending) for r in rows)}
+    with themed(theme):
+        figure = blank_figure(4.2 * max(len(shown), 1), 3.8)
+        panels = figure.subplots(1, max(len(shown), 1), sharey=True, squeeze=False)[0]
+        axes_names = [row["axis"] for row in rows]
+        palette = colours(list(dict.fromkeys(axes_names)), theme)
+        for panel, (label, ending) in zip(panels, shown.items(), strict=False):
+            for axis in (name for name in palette if name.endswith(ending)):
+                draw_axis(panel, [row for row in rows if row["axis"] == axis], axis, ending, palette[axis])
+            panel.set(xlabel=label, xscale="log", yscale="log", ylim=(None, 1.2 * DIVERGED_ERROR))
+            plain_log(panel.yaxis)
+            panel.legend(fontsize=8)
+        panels[0].set(ylabel="final test error, %")
+    return figure
+
+
+def draw_axis(panel: Figure, rows: Sequence[Row], axis: str, ending: str, colour: str) -> None:
+    numbers = [row for row in rows if row["value"] != "learned"]
+    finished = [row for row in numbers if row["error"] is not None]
+    panel.plot(
+        [float(row["value"]) for row in finished],
+        [row["error"] for row in finished],
+        marker="o",
+        markersize=4,
+        color=colour,
+        label=axis.removesuffix(ending),
+    )
+    panel.plot(
+        [float(row["value"]) for row in numbers if row["error"] is None],
+        [DIVERGED_ERROR for row in numbers if row["error"] is None],
+        "x",
+        color=colour,
+    )
+    for row in rows:
+        if row["value"] == "learned" and row["error"] is not None:
+            panel.axhline(row["error"], color=colour, linestyle="--", linewidth=1, label="learned noise")

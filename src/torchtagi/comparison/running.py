@@ -1,0 +1,79 @@
+"""Many runs below one folder, each trained once: a finished one is left alone, an unfinished one goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+from torchtagi import checkpoint, data
+from torchtagi.baselines import RivalConfig, RivalTraining
+from torchtagi.config import TrainConfig
+from torchtagi.loop import EpochEnd, Step
+from torchtagi.runs import CONFIG, Row, Run
+from torchtagi.train import Training
+
+AnyConfig = TrainConfig | RivalConfig
+Watch = Callable[[str, Step | EpochEnd], bool]
+"""Hears a run's name and event; True asks for a stop at this moment."""
+
+DIVERGED = "diverged.json"
+
+
+class Stopped(Exception):
+    """The watcher asked for a stop; what was learned is in the checkpoint."""
+
+
+def start_or_resume(folder: Path, config: AnyConfig, sets: data.TrainTest) -> Training | RivalTraining:
+    """The run in `folder`, which must have been started with `config`; threads may differ."""
+    if not (folder / CONFIG).is_file():
+        run = Run.create(folder, config.as_json())
+        return Training(config, run, sets) if isinstance(config, TrainConfig) else RivalTraining(config, run, sets)
+    run = Run.open(folder)
+    threads = run.config.get("threads", config.threads)
+    if isinstance(config, TrainConfig):
+        return Training.resume(run, dataclasses.replace(config, threads=threads), sets)
+    return RivalTraining.resume(run, dataclasses.replace(config, threads=threads), sets)
+
+
+def complete(folder: Path, config: AnyConfig, sets: Callable[[], data.TrainTest], watch: Watch) -> bool:
+    """Train the run in `folder` to its end, if it is not there yet; False if it diverged."""
+    if is_diverged(folder):
+        return False
+    if is_complete(folder, config.epochs):
+        return True
+    training = start_or_resume(folder, config, sets())
+    try:
+        for event in training.events():
+            if watch(f"{folder.parent.name}/{folder.name}", event):
+                if isinstance(event, Step):
+                    training.save()
+                raise Stopped
+    except FloatingPointError as error:
+        assert training.run is not None
+        training.run.write_json(DIVERGED, {"error": str(error)})
+        return False
+    return True
+
+
+def is_complete(folder: Path, epochs: int) -> bool:
+    """Whether all of its epochs are learned; the checkpoint says, for metrics are written just before it."""
+    if not (folder / CONFIG).is_file():
+        return False
+    run = Run.open(folder)
+    if not run.checkpoint.is_file():
+        return False
+    position = run.position(checkpoint.read(run.checkpoint)[0]["extra"])
+    return run.config.get("epochs") == position.get("epoch") == epochs
+
+
+def is_diverged(folder: Path) -> bool:
+    return (folder / DIVERGED).is_file()
+
+
+def last_row(folder: Path) -> Row | None:
+    """What was measured after a run's last epoch; None if it diverged or has none."""
+    if is_diverged(folder) or not (folder / CONFIG).is_file():
+        return None
+    rows = Run.open(folder).metrics()
+    return rows[-1] if rows else None

@@ -1,0 +1,116 @@
+"""What is compared: methods, data and seeds, and the configuration of each run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torchtagi.baselines import RivalConfig, configure_rival, find_method
+from torchtagi.baselines.methods import Hyperparameters
+from torchtagi.comparison.running import AnyConfig
+from torchtagi.config import configure, whole
+from torchtagi.runs import Row
+from torchtagi.tasks import find_task
+
+STREAM_BATCHES = (1, 16)
+HELD_OUT = 10_000  # of a large training set; a fifth of a small one
+TARGETS: Mapping[str, float] = {"mnist": 2.0, "cifar10": 40.0}
+"""The test error, in %, that a good method reaches within a few epochs: how long does it take?"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the comparison: a method, in a stream with a batch size of its own."""
+
+    method: str
+    batch_size: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.method if self.batch_size is None else f"{self.method}-batch{self.batch_size}"
+
+
+@dataclass(frozen=True)
+class Study:
+    """A comparison; two with the same values here can share a folder, whatever their methods and seeds."""
+
+    task: str
+    network: str
+    epochs: int
+    samples: int | None
+    test_samples: int | None
+    stream: bool
+    augment: bool
+    target_error: float
+    tune_samples: int
+    """A tuning run learns and holds out images among the first so many."""
+    tune_epochs: int
+
+    def __post_init__(self) -> None:
+        find_task(self.task).network(self.network)
+        for name in ("epochs", "tune_epochs"):
+            whole(name, getattr(self, name), 1)
+        for name in ("samples", "test_samples"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), 1)
+        whole("tune_samples", self.tune_samples, 10)
+        if self.stream and self.epochs != 1:
+            raise ValueError(f"a stream is seen once: epochs must be 1, got {self.epochs}")
+        if not 0 < self.target_error < 100:
+            raise ValueError(f"target error must lie between 0 and 100 %, got {self.target_error}")
+
+    @property
+    def name(self) -> str:
+        """The folder's usual name."""
+        size = "" if self.samples is None else f"-samples{self.samples}"
+        length = "-stream" if self.stream else f"-epochs{self.epochs}"
+        return f"compare-{self.task}-{self.network}{length}{size}"
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """What every run has in common."""
+        values: dict[str, Any] = {"test_samples": self.test_samples}
+        if not self.augment:
+            values["augment"] = False
+        return values
+
+    def entries(self, methods: list[str]) -> list[Entry]:
+        for method in methods:
+            if method != "tagi":
+                find_method(method)
+        repeated = {method for method in methods if methods.count(method) > 1}
+        if repeated:
+            raise ValueError(f"method {min(repeated)} is named twice")
+        if not methods:
+            raise ValueError("name at least one method")
+        batches = STREAM_BATCHES if self.stream else (None,)
+        return [Entry(method, batch) for method in methods for batch in batches]
+
+    def config(self, entry: Entry, seed: int, hyperparameters: Hyperparameters, threads: int) -> AnyConfig:
+        """The run of an entry for one seed; TAGI has no hyperparameters to choose."""
+        values = {**self.shared, "seed": seed, "threads": threads, "epochs": self.epochs, "samples": self.samples}
+        if entry.batch_size is not None:
+            values["batch_size"] = entry.batch_size
+        if entry.method == "tagi":
+            return configure(self.task, self.network, **values)
+        return configure_rival(self.task, entry.method, self.network, hyperparameters, **values)
+
+    def tuning_config(self, entry: Entry, hyperparameters: Hyperparameters, threads: int) -> RivalConfig:
+        """A run of seed 0 on a part of the training set, measured on images held out of it."""
+        samples = self.tune_samples if self.samples is None else min(self.samples, self.tune_samples)
+        values = {**self.shared, "threads": threads, "epochs": self.tune_epochs, "samples": samples}
+        if entry.batch_size is not None:
+            values["batch_size"] = entry.batch_size
+        return configure_rival(
+            self.task,
+            entry.method,
+            self.network,
+            hyperparameters,
+            held_out=max(1, min(HELD_OUT, samples // 5)),
+            **values,
+        )
+
+    def as_json(self) -> Row:
+        return dataclasses.asdict(self)

@@ -1,0 +1,161 @@
+"""How much a hyperparameter matters: the final error over a rival's learning rate, over TAGI's σ_V and batch size.
+
+sweep.json               what is swept, and what was found
+<axis>/<value>/seed<k>/  a run a value and seed
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchtagi import data
+from torchtagi.baselines import configure_rival, find_method
+from torchtagi.comparison.compare import write_json
+from torchtagi.comparison.running import AnyConfig, Watch, complete, is_complete, is_diverged, last_row
+from torchtagi.config import configure, whole
+from torchtagi.runs import CONFIG, Row, RunError, read_json
+from torchtagi.tasks import find_task
+
+SWEEP = "sweep.json"
+FACTORS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+"""Of a rival's default learning rate."""
+NOISES: Mapping[str, dict[str, Any]] = {
+    "learned": {},
+    **{f"{noise:g}": {"learn_noise": False, "noise_std": noise} for noise in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)},
+}
+BATCHES = (1, 4, 16, 64, 256)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What every run of a sweep has in common."""
+
+    task: str
+    network: str
+    epochs: int
+    samples: int | None
+    test_samples: int | None
+
+    def __post_init__(self) -> None:
+        find_task(self.task).network(self.network)
+        whole("epochs", self.epochs, 1)
+        for name in ("samples", "test_samples"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), 1)
+
+    @property
+    def name(self) -> str:
+        size = "" if self.samples is None else f"-samples{self.samples}"
+        return f"sweep-{self.task}-{self.network}-epochs{self.epochs}{size}"
+
+    def axes(self, methods: list[str]) -> dict[str, dict[str, Callable[[int, int], AnyConfig]]]:
+        """Axis → value → the configuration for a seed and a number of threads."""
+        found: dict[str, dict[str, Callable[[int, int], AnyConfig]]] = {}
+        for method in methods:
+            if method == "tagi":
+                found["tagi-noise"] = {name: self.ours(**changes) for name, changes in NOISES.items()}
+                found["tagi-batch"] = {str(size): self.ours(batch_size=size) for size in BATCHES}
+                continue
+            rate = float(find_method(method).defaults["learning_rate"])
+            found[f"{method}-learning-rate"] = {
+                f"{rate * factor:.3g}": self.theirs(method, float(f"{rate * factor:.3g}")) for factor in FACTORS
+            }
+        return found
+
+    def ours(self, **changes: Any) -> Callable[[int, int], AnyConfig]:
+        return lambda seed, threads: configure(
+            self.task, self.network, seed=seed, threads=threads, **self.shared, **changes
+        )
+
+    def theirs(self, method: str, rate: float) -> Callable[[int, int], AnyConfig]:
+        return lambda seed, threads: configure_rival(
+            self.task, method, self.network, {"learning_rate": rate}, seed=seed, threads=threads, **self.shared
+        )
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        return {"epochs": self.epochs, "samples": self.samples, "test_samples": self.test_samples}
+
+
+def sweep(
+    asked: Sweep,
+    methods: list[str],
+    seeds: list[int],
+    folder: str | Path,
+    threads: int = 1,
+    watch: Watch = lambda name, event: False,
+) -> list[Row]:
+    """Train what is missing; a row an axis and value of all that the folder has."""
+    folder = Path(folder)
+    axes = asked.axes(methods)
+    open_sweep(folder, asked)
+    loaded: list[data.TrainTest] = []
+
+    def sets() -> data.TrainTest:
+        if not loaded:
+            loaded.append(data.load_train_test(asked.task))
+        return loaded[0]
+
+    for seed in seeds:
+        for axis, values in axes.items():
+            for value, make in values.items():
+                complete(folder / axis / value / f"seed{seed}", make(seed, threads), sets, watch)
+    return collect_sweep(folder)
+
+
+def open_sweep(folder: Path, asked: Sweep) -> None:
+    content = {"sweep": dataclasses.asdict(asked), "rows": []}
+    if (folder / SWEEP).is_file():
+        before = read_json(folder / SWEEP).get("sweep")
+        if before != content["sweep"]:
+            raise RunError(f"{folder} sweeps with {before}, not {content['sweep']}")
+        return
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunError(f"{folder} is not empty and is not a sweep; choose another folder")
+    write_json(folder / SWEEP, content)
+
+
+def collect_sweep(folder: Path) -> list[Row]:
+    """The final errors of the finished runs below `folder`; writes them into sweep.json."""
+    if not (folder / SWEEP).is_file():
+        raise RunError(f"{folder} is not a sweep: it has no {SWEEP}")
+    content = read_json(folder / SWEEP)
+    asked = Sweep(**content["sweep"])
+    every = asked.axes(["tagi", *rivals_in(folder)])
+    rows = []
+    for axis, values in every.items():
+        for value in values:
+            row = value_row(folder / axis / value, asked.epochs)
+            if row is not None:
+                rows.append({"axis": axis, "value": value, **row})
+    write_json(folder / SWEEP, {**content, "rows": rows})
+    return rows
+
+
+def rivals_in(folder: Path) -> list[str]:
+    ending = "-learning-rate"
+    return sorted(place.name.removesuffix(ending) for place in folder.glob(f"*{ending}") if place.is_dir())
+
+
+def value_row(place: Path, epochs: int) -> Row | None:
+    """Errors of the seeds of one value; a run that diverged has none and is counted."""
+    runs = sorted(path.parent for path in place.glob(f"seed*/{CONFIG}"))
+    diverged = [run for run in runs if is_diverged(run)]
+    done = [run for run in runs if run not in diverged and is_complete(run, epochs)]
+    if not diverged and not done:
+        return None
+    last = [row for row in map(last_row, done) if row is not None]
+    errors = [row["error"] for row in last]
+    return {
+        "seeds": len(done),
+        "diverged": len(diverged),
+        "error": statistics.fmean(errors) if errors else None,
+        "error_min": min(errors, default=None),
+        "error_max": max(errors, default=None),
+        "nll": statistics.fmean(row["nll"] for row in last) if last else None,
+    }

@@ -1,0 +1,99 @@
+"""A comparison's numbers: one row an entry, means over the seeds, taken from the runs and from nowhere else."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from torchtagi.runs import Row
+
+COLUMNS: Mapping[str, str] = {
+    "error": "error %",
+    "nll": "NLL",
+    "ece": "ECE",
+    "brier": "Brier",
+    "auroc_ovr": "AUROC classes",
+    "auroc_misclassification": "AUROC mistakes",
+    "ood_auroc": "AUROC foreign",
+    "train_error": "training error %",
+    "seconds_per_epoch": "s/epoch",
+    "relative_cost": "× Adam",
+    "seconds_to_target": "s to target",
+    "predict_seconds_per_1000": "s/1000 predictions",
+}
+DIGITS = {"error": 2, "train_error": 2, "seconds_per_epoch": 1, "relative_cost": 2, "seconds_to_target": 0}
+
+
+@dataclass(frozen=True)
+class Member:
+    """A run of an entry: its seed, its epochs' rows and its summary; no summary if it diverged or is unfinished."""
+
+    seed: int
+    rows: list[Row]
+    summary: Row | None
+    diverged: bool = False
+
+    def values(self, target_error: float) -> dict[str, float | None]:
+        assert self.summary is not None
+        detection = self.summary["out_of_distribution"]
+        return {
+            **self.summary["scores"],
+            "ood_auroc": detection["entropy"]["auroc"] if detection else None,
+            "train_error": self.rows[-1]["train_error"],
+            "seconds_per_epoch": sum(row["seconds"] for row in self.rows) / len(self.rows),
+            "seconds_to_target": seconds_to(self.rows, target_error),
+            "predict_seconds_per_1000": self.summary["predict_seconds_per_1000"],
+        }
+
+
+def seconds_to(rows: Iterable[Row], error: float) -> float | None:
+    """Training seconds up to the end of the first epoch whose test error is at most `error` %."""
+    spent = 0.0
+    for row in rows:
+        spent += float(row["seconds"])
+        if row["error"] <= error:
+            return spent
+    return None
+
+
+def entry_row(name: str, members: list[Member], target_error: float, relative_cost: float | None) -> Row:
+    """Means and standard deviations over the finished seeds; a value that no seed has is None."""
+    finished = [member.values(target_error) for member in members if member.summary is not None]
+    row: Row = {
+        "entry": name,
+        "seeds": len(finished),
+        "diverged": sum(member.diverged for member in members),
+        "reached_target": sum(value["seconds_to_target"] is not None for value in finished),
+        "relative_cost": relative_cost,
+    }
+    for column in COLUMNS:
+        if column == "relative_cost":
+            continue
+        found = [value[column] for value in finished]
+        known = [value for value in found if value is not None]
+        row[column] = statistics.fmean(known) if known else None
+        row[f"{column}_std"] = statistics.stdev(known) if len(known) > 1 else None
+    return row
+
+
+def cell(row: Row, column: str, spread: bool = True) -> str:
+    """`1.23 ± 0.04`, or a dash for what is not known."""
+    value, deviation = row.get(column), row.get(f"{column}_std")
+    if value is None:
+        return "–"
+    digits = DIGITS.get(column, 4)
+    text = f"{value:.{digits}f}"
+    return text if deviation is None or not spread else f"{text} ± {deviation:.{digits}f}"
+
+
+def markdown(rows: list[Row]) -> str:
+    lines = [
+        "| method | seeds | " + " | ".join(COLUMNS.values()) + " |",
+        "|---|" + "---:|" * (len(COLUMNS) + 1),
+    ]
+    lines += [
+        f"| {row['entry']} | {row['seeds']} | " + " | ".join(cell(row, column) for column in COLUMNS) + " |"
+        for row in rows
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,263 @@
+"""The training loop: any learner, any number of epochs, and going on where it stopped.
+
+    class Training(Loop[TrainConfig]): ...   # says how a configuration is read and which learner it makes
+    run = Run.create(folder, config.as_json())
+    training = Training(config, run)
+    for event in training.events():      # a Step after each batch, an EpochEnd after each epoch
+        ...                              # stop whenever you like; training.save() keeps the place
+
+A run continued from any of its checkpoints ends with the same bits as one that was never interrupted (on a CPU,
+with the same number of threads): the order of the data depends on seed and epoch alone, and the checkpoint holds
+whatever else the next step depends on.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Generic, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from torchtagi import data
+from torchtagi.checkpoint import CheckpointError
+from torchtagi.config import check_device
+from torchtagi.learner import Config, Learner
+from torchtagi.prediction import scores
+from torchtagi.runs import Row, Run, RunError
+from torchtagi.tasks import find_task
+
+C = TypeVar("C", bound=Config)
+
+CURVE_POINTS = 30  # how finely an epoch's training error is kept: enough to see its shape in a plot
+
+
+@dataclass
+class EpochSums:
+    """What an unfinished epoch has added up; it goes into a checkpoint made in its middle."""
+
+    batches: int = 0
+    images: int = 0
+    wrong: int = 0
+    seconds: float = 0.0
+    reports: dict[str, float] = field(default_factory=dict)
+    """The sums of the steps' reports."""
+    curve: list[tuple[int, float]] = field(default_factory=list)
+    """(images seen in this epoch, error in % on those since the point before)."""
+    curve_images: int = 0
+    curve_wrong: int = 0
+
+    @property
+    def error(self) -> float:
+        return 100 * self.wrong / max(self.images, 1)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> EpochSums:
+        """Checkpoints of version 0.1.0 have the two sums of TAGI's reports as fields of their own."""
+        content = dict(content)
+        if "reports" not in content:
+            content["reports"] = {name: content.pop(name) for name in ("alpha", "innovation")}
+        sums = cls(**content)
+        sums.curve = [(int(images), float(error)) for images, error in sums.curve]
+        return sums
+
+    def add_report(self, report: dict[str, float]) -> None:
+        for name, value in report.items():
+            self.reports[name] = self.reports.get(name, 0.0) + value
+
+    def end_curve_point(self) -> None:
+        if self.curve_images:
+            self.curve.append((self.images, 100 * self.curve_wrong / self.curve_images))
+        self.curve_images = self.curve_wrong = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """After a batch. `error` is this epoch's so far, in %, on images not yet learned from in it."""
+
+    epoch: int
+    images: int
+    of_images: int
+    error: float
+    report: dict[str, float]
+    """The learner's report of the step, and its measures."""
+    images_per_second: float
+
+
+@dataclass(frozen=True)
+class EpochEnd:
+    """After an epoch: the row that went into metrics.jsonl."""
+
+    row: Row
+
+
+class Loop(ABC, Generic[C]):
+    """A run under way: the learner, and the place in the data up to which it has learned.
+
+    It sets torch's number of threads and seeds torch's global generator, because results depend on both.
+    """
+
+    def __init__(self, config: C, run: Run | None = None, sets: data.TrainTest | None = None) -> None:
+        check_device(config.device)
+        self.config, self.run = config, run
+        sets = self.split(config, sets or data.load_train_test(config.task))
+        torch.set_num_threads(config.threads)
+        self.train = prepared(sets.train, config.samples, config.device)
+        self.test = prepared(sets.test, config.test_samples, config.device)
+        self.learner = self.make_learner(config, self.train)
+        self.epoch = 0
+        self.sums = EpochSums()
+
+    @staticmethod
+    @abstractmethod
+    def read_config(content: Row) -> Any:
+        """The configuration that config.json holds."""
+
+    @staticmethod
+    @abstractmethod
+    def make_learner(config: Any, train: data.ImageSet) -> Learner:
+        """The learner before its first batch."""
+
+    @staticmethod
+    def split(config: Any, sets: data.TrainTest) -> data.TrainTest:
+        """What is learned and what it is measured on: the two halves as they are."""
+        return sets
+
+    @classmethod
+    def resume(cls, run: Run, config: C | None = None, sets: data.TrainTest | None = None) -> Self:
+        """Go on where `run` was saved, from the beginning if it was killed before its first checkpoint.
+
+        `config` may ask for more epochs than before, if it is open-ended, and for nothing else.
+        """
+        before: C = cls.read_config(run.config)
+        config = config or before
+        asked = config.asdict()
+        for name, value in before.asdict().items():
+            if asked[name] != value and not (name == "epochs" and before.open_ended):
+                raise RunError(f"{run.folder} was started with {name.replace('_', ' ')} {value}, not {asked[name]}")
+        run.clear_leftovers()
+        training = cls(config, run, sets)
+        if run.checkpoint.is_file():
+            training.restore(run)
+        if config.epochs < training.epoch:
+            raise RunError(f"{run.folder} has seen {training.epoch} epochs already, more than {config.epochs}")
+        run.keep_metrics(training.epoch)
+        if config != before:
+            training.run = Run(run.folder, {**run.config, "epochs": config.epochs})
+            training.run.write_json("config.json", training.run.config)
+        return training
+
+    def restore(self, run: Run) -> None:
+        position = self.learner.restore(run)
+        try:
+            self.epoch = int(position["epoch"])
+            self.sums = EpochSums.from_json(position["sums"])
+            set_random_state(position["random"], self.config.device)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise CheckpointError(f"{run.checkpoint}: its position in the training cannot be read") from error
+
+    def save(self) -> None:
+        """Write a checkpoint of this very moment."""
+        if self.run is None:
+            raise RunError("this training has no run folder to save to")
+        position = {
+            "epoch": self.epoch,
+            "sums": dataclasses.asdict(self.sums),
+            "random": random_state(self.config.device),
+        }
+        self.learner.save(self.run, position)
+
+    @property
+    def done(self) -> bool:
+        return self.epoch >= self.config.epochs
+
+    def events(self) -> Iterator[Step | EpochEnd]:
+        """Learn to the end; each event comes at a moment that can be saved."""
+        while not self.done:
+            yield from self.steps()
+            yield self.finish_epoch()
+
+    def steps(self) -> Iterator[Step]:
+        config, sums = self.config, self.sums
+        order = data.epoch_order(len(self.train), config.seed, self.epoch)
+        every = math.ceil(len(order) / config.batch_size / CURVE_POINTS)
+        self.learner.start_epoch(self.epoch)
+        for x, y in data.batches(self.train, config.batch_size, order=order[sums.batches * config.batch_size :]):
+            start = time.perf_counter()
+            wrong, report = self.learn(x, y)
+            sums.seconds += time.perf_counter() - start
+            sums.batches += 1
+            sums.images += len(x)
+            sums.wrong += wrong
+            sums.add_report(report)
+            sums.curve_images += len(x)
+            sums.curve_wrong += wrong
+            if sums.batches % every == 0:
+                sums.end_curve_point()
+            yield Step(
+                epoch=self.epoch + 1,
+                images=sums.images,
+                of_images=len(order),
+                error=sums.error,
+                report={**report, **self.learner.measures()},
+                images_per_second=sums.images / sums.seconds,
+            )
+
+    def learn(self, x: Tensor, y: Tensor) -> tuple[int, dict[str, float]]:
+        """One batch, its images varied if this epoch's are."""
+        if self.config.augments_in(self.epoch):
+            x = find_task(self.config.task).augment(x)
+        try:
+            return self.learner.learn(x, y)
+        except FloatingPointError as error:
+            place = f"epoch {self.epoch + 1}, batch {self.sums.batches + 1}"
+            raise FloatingPointError(f"{place}: {error}") from error
+
+    def finish_epoch(self) -> EpochEnd:
+        sums = self.sums
+        sums.end_curve_point()
+        assert self.test.labels is not None
+        row = {
+            "epoch": self.epoch + 1,
+            **scores(self.learner.predict(self.test.images), self.test.labels),
+            "train_error": round(sums.error, 4),
+            **self.learner.measures(),
+            **{name: total / sums.batches for name, total in sums.reports.items()},
+            "seconds": round(sums.seconds, 3),
+            "images_per_second": round(sums.images / sums.seconds, 1),
+            "train_curve": [[images, round(error, 3)] for images, error in sums.curve],
+        }
+        self.epoch += 1
+        self.sums = EpochSums()
+        if self.run is not None:
+            self.run.add_metrics(row)
+            self.save()
+        return EpochEnd(row)
+
+
+def prepared(images: data.ImageSet, limit: int | None, device: str) -> data.ImageSet:
+    if limit is not None:
+        images = images.subset(slice(limit))
+    return images.to(device, torch.channels_last)
+
+
+def random_state(device: str) -> dict[str, str]:
+    states = {"cpu": torch.get_rng_state()}
+    if device.startswith("cuda"):
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return {name: base64.b64encode(state.numpy().tobytes()).decode() for name, state in states.items()}
+
+
+def set_random_state(states: dict[str, str], device: str) -> None:
+    def decode(text: str) -> Tensor:
+        return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
+
+    torch.set_rng_state(decode(states["cpu"]))
+    if device.startswith("cuda"):
+        torch.cuda.set_rng_state(decode(states["cuda"]), device)
