@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import platform
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
-import torchtagi
 from torchtagi.parameter import GaussianParameter
-from torchtagi.runs import Row, RunError
+from torchtagi.run_config import ClassifierConfig, check_device, whole
+from torchtagi.runs import Row
 from torchtagi.tasks import Network, Task, find_task
 from torchtagi.update import RULES
 
 
 @dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(ClassifierConfig):
     """Everything that decides what a run becomes; `configure` fills it in."""
 
-    task: str
-    network: str
-    setting: str
-    seed: int
-    epochs: int
-    batch_size: int
     rule: str
     noise_std: float
     learn_noise: bool
@@ -35,14 +26,6 @@ class TrainConfig:
     relu_prior: bool
     prior_inputs: int
     """How many training inputs `match_prior` looks at; 0 leaves the prior alone."""
-    augment: bool
-    augment_from: int
-    """The first epoch, counted from 1, whose images are varied."""
-    samples: int | None
-    """Train on the first so many images only."""
-    test_samples: int | None
-    device: str
-    threads: int
 
     def __post_init__(self) -> None:
         find_task(self.task).network(self.network)
@@ -53,61 +36,22 @@ class TrainConfig:
         for name in ("samples", "test_samples"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), 1)
-        for name in ("seed", "prior_inputs"):
-            whole(name, getattr(self, name), 0)
-        if self.seed >= 2**63:
-            raise ValueError(f"seed must be below 2**63, got {self.seed}")
+        whole("prior_inputs", self.prior_inputs, 0)
+        self.check_seed()
         if not (self.noise_std > 0 and math.isfinite(self.noise_std)):
             raise ValueError(f"noise must be positive and finite, got {self.noise_std}")
         if not 0 < self.noise_decay <= 1:
             raise ValueError(f"noise decay must lie in (0, 1], got {self.noise_decay}")
 
-    @property
-    def name(self) -> str:
-        """The run folder's usual name."""
-        return f"{self.task}-{self.network}-{self.setting}-seed{self.seed}"
-
-    @property
-    def open_ended(self) -> bool:
-        """How many epochs follow changes nothing about the first ones."""
-        return True
-
-    def asdict(self) -> Row:
-        return dataclasses.asdict(self)
-
     def noise_in(self, epoch: int) -> float:
         """σ_V in the epoch of that number, counted from 0: σ_V⁰ ηᵉ (eq. 7)."""
         return self.noise_std * self.noise_decay**epoch
 
-    def augments_in(self, epoch: int) -> bool:
-        """Whether images are varied in the epoch of that number, counted from 0."""
-        return self.augment and epoch + 1 >= self.augment_from
-
     def as_json(self) -> Row:
-        """What config.json says: the configuration, the network's size and the versions at work."""
+        """The network's size too."""
         net = find_task(self.task).network(self.network).build()
         weights = sum(part.mean.numel() for part in net.modules() if isinstance(part, GaussianParameter))
-        return {
-            **dataclasses.asdict(self),
-            "parameters": weights,
-            "versions": {
-                "torchtagi": torchtagi.__version__,
-                "torch": str(torch.__version__),
-                "numpy": np.__version__,
-                "python": platform.python_version(),
-            },
-        }
-
-    @classmethod
-    def from_json(cls, content: Row) -> TrainConfig:
-        names = [entry.name for entry in dataclasses.fields(cls)]
-        missing = [name for name in names if name not in content]
-        if missing:
-            raise RunError(f"the run's configuration does not say its {', '.join(missing)}")
-        try:
-            return cls(**{name: content[name] for name in names})
-        except TypeError as error:
-            raise RunError(f"the run's configuration holds a value of the wrong kind: {error}") from error
+        return {**super().as_json(), "parameters": weights}
 
 
 NOT_IN_SETTING = ("task", "network", "setting", "seed", "epochs", "device", "threads")
@@ -191,17 +135,3 @@ def describe_change(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return f"-{name}" if value else f"-no{name}"
     return f"-{SHORT.get(name, name.replace('_', ''))}{value}"
-
-
-def whole(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name.replace('_', ' ')} must be a whole number of at least {least}, got {value!r}")
-
-
-def check_device(name: str) -> None:
-    """Not a part of the configuration's own checks: a run made on another machine can still be looked at here."""
-    try:
-        torch.zeros(1, device=name).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"device {name!r} cannot be used: {reason}") from error

@@ -34,35 +34,3 @@ class Learner(Predictor, Protocol):
 
     def restore(self, run: Run) -> Row:
         """Become what the run's checkpoint holds; returns the position."""
-
-
-class Config(Protocol):
-    """What the loop asks of a configuration; `as_json` is what config.json says."""
-
-    @property
-    def task(self) -> str: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def epochs(self) -> int: ...
-    @property
-    def batch_size(self) -> int: ...
-    @property
-    def samples(self) -> int | None: ...
-    @property
-    def test_samples(self) -> int | None: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def threads(self) -> int: ...
-
-    @property
-    def open_ended(self) -> bool:
-        """Whether a run may be continued beyond the epochs first asked for."""
-
-    def augments_in(self, epoch: int) -> bool: ...
-
-    def as_json(self) -> Row: ...
-
-    def asdict(self) -> Row:
-        """The fields alone."""

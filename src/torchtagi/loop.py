@@ -6,34 +6,30 @@
     for event in training.events():      # a Step after each batch, an EpochEnd after each epoch
         ...                              # stop whenever you like; training.save() keeps the place
 
-A run continued from any of its checkpoints ends with the same bits as one that was never interrupted (on a CPU,
-with the same number of threads): the order of the data depends on seed and epoch alone, and the checkpoint holds
-whatever else the next step depends on.
+`torchtagi.resumable` says how a run goes on where it stopped.
 """
 
 from __future__ import annotations
 
-import base64
-import dataclasses
 import math
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from torchtagi import data
-from torchtagi.checkpoint import CheckpointError
-from torchtagi.config import check_device
-from torchtagi.learner import Config, Learner
+from torchtagi.learner import Learner
 from torchtagi.prediction import scores
-from torchtagi.runs import Row, Run, RunError
+from torchtagi.resumable import EpochEnd, Resumable, prepared
+from torchtagi.run_config import ClassifierConfig, check_device
+from torchtagi.runs import Row, Run
 from torchtagi.tasks import find_task
 
-C = TypeVar("C", bound=Config)
+C = TypeVar("C", bound=ClassifierConfig)
 
 CURVE_POINTS = 30  # how finely an epoch's training error is kept: enough to see its shape in a plot
 
@@ -90,14 +86,7 @@ class Step:
     images_per_second: float
 
 
-@dataclass(frozen=True)
-class EpochEnd:
-    """After an epoch: the row that went into metrics.jsonl."""
-
-    row: Row
-
-
-class Loop(ABC, Generic[C]):
+class Loop(Resumable[C]):
     """A run under way: the learner, and the place in the data up to which it has learned.
 
     It sets torch's number of threads and seeds torch's global generator, because results depend on both.
@@ -116,11 +105,6 @@ class Loop(ABC, Generic[C]):
 
     @staticmethod
     @abstractmethod
-    def read_config(content: Row) -> Any:
-        """The configuration that config.json holds."""
-
-    @staticmethod
-    @abstractmethod
     def make_learner(config: Any, train: data.ImageSet) -> Learner:
         """The learner before its first batch."""
 
@@ -129,59 +113,18 @@ class Loop(ABC, Generic[C]):
         """What is learned and what it is measured on: the two halves as they are."""
         return sets
 
-    @classmethod
-    def resume(cls, run: Run, config: C | None = None, sets: data.TrainTest | None = None) -> Self:
-        """Go on where `run` was saved, from the beginning if it was killed before its first checkpoint.
+    @staticmethod
+    def read_sums(content: dict[str, Any]) -> EpochSums:
+        return EpochSums.from_json(content)
 
-        `config` may ask for more epochs than before, if it is open-ended, and for nothing else.
-        """
-        before: C = cls.read_config(run.config)
-        config = config or before
-        asked = config.asdict()
-        for name, value in before.asdict().items():
-            if asked[name] != value and not (name == "epochs" and before.open_ended):
-                raise RunError(f"{run.folder} was started with {name.replace('_', ' ')} {value}, not {asked[name]}")
-        run.clear_leftovers()
-        training = cls(config, run, sets)
-        if run.checkpoint.is_file():
-            training.restore(run)
-        if config.epochs < training.epoch:
-            raise RunError(f"{run.folder} has seen {training.epoch} epochs already, more than {config.epochs}")
-        run.keep_metrics(training.epoch)
-        if config != before:
-            training.run = Run(run.folder, {**run.config, "epochs": config.epochs})
-            training.run.write_json("config.json", training.run.config)
-        return training
+    def load_checkpoint(self, run: Run) -> Row:
+        return self.learner.restore(run)
 
-    def restore(self, run: Run) -> None:
-        position = self.learner.restore(run)
-        try:
-            self.epoch = int(position["epoch"])
-            self.sums = EpochSums.from_json(position["sums"])
-            set_random_state(position["random"], self.config.device)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise CheckpointError(f"{run.checkpoint}: its position in the training cannot be read") from error
-
-    def save(self) -> None:
-        """Write a checkpoint of this very moment."""
-        if self.run is None:
-            raise RunError("this training has no run folder to save to")
-        position = {
-            "epoch": self.epoch,
-            "sums": dataclasses.asdict(self.sums),
-            "random": random_state(self.config.device),
-        }
-        self.learner.save(self.run, position)
-
-    @property
-    def done(self) -> bool:
-        return self.epoch >= self.config.epochs
+    def write_checkpoint(self, run: Run, position: Row) -> None:
+        self.learner.save(run, position)
 
     def events(self) -> Iterator[Step | EpochEnd]:
-        """Learn to the end; each event comes at a moment that can be saved."""
-        while not self.done:
-            yield from self.steps()
-            yield self.finish_epoch()
+        return super().events()
 
     def steps(self) -> Iterator[Step]:
         config, sums = self.config, self.sums
@@ -239,25 +182,3 @@ class Loop(ABC, Generic[C]):
             self.run.add_metrics(row)
             self.save()
         return EpochEnd(row)
-
-
-def prepared(images: data.ImageSet, limit: int | None, device: str) -> data.ImageSet:
-    if limit is not None:
-        images = images.subset(slice(limit))
-    return images.to(device, torch.channels_last)
-
-
-def random_state(device: str) -> dict[str, str]:
-    states = {"cpu": torch.get_rng_state()}
-    if device.startswith("cuda"):
-        states["cuda"] = torch.cuda.get_rng_state(device)
-    return {name: base64.b64encode(state.numpy().tobytes()).decode() for name, state in states.items()}
-
-
-def set_random_state(states: dict[str, str], device: str) -> None:
-    def decode(text: str) -> Tensor:
-        return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
-
-    torch.set_rng_state(decode(states["cpu"]))
-    if device.startswith("cuda"):
-        torch.cuda.set_rng_state(decode(states["cuda"]), device)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from torchtagi import data
 from torchtagi.config import TrainConfig, configure
-from torchtagi.loop import EpochEnd, EpochSums, Loop, Step, prepared
+from torchtagi.loop import EpochSums, Loop, Step
+from torchtagi.resumable import EpochEnd, prepared
 from torchtagi.runs import Row
 from torchtagi.tagi_learner import TagiLearner, prior_network
 

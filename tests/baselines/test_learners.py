@@ -11,9 +11,10 @@ from torchtagi.baselines import LEARNERS, METHODS, RivalTraining, configure_riva
 from torchtagi.baselines.dropout import Dropped
 from torchtagi.checkpoint import CheckpointError
 from torchtagi.evaluation import evaluate
-from torchtagi.loop import EpochEnd, Step
+from torchtagi.loop import Step
 from torchtagi.prediction import from_draws
 from torchtagi.report import write_report
+from torchtagi.resumable import EpochEnd
 from torchtagi.runs import Run, RunError
 
 FEW = {"draws": 3, "curve_draws": 2, "members": 2}

@@ -15,7 +15,7 @@ from torchtagi.comparison.plots import pooled_bins
 from torchtagi.comparison.study import Entry
 from torchtagi.comparison.table import Member, entry_row, seconds_to
 from torchtagi.comparison.tuning import Tuning, best
-from torchtagi.loop import EpochEnd
+from torchtagi.resumable import EpochEnd
 from torchtagi.runs import Run, RunError
 
 

@@ -14,26 +14,18 @@ a drawn network, as Adam's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from torchtagi.baselines.config import RivalConfig
-from torchtagi.baselines.rival import (
-    Rival,
-    list_tensors,
-    load_list,
-    load_module,
-    module_tensors,
-    ordinary_network,
-    scheduled,
-)
+from torchtagi.baselines.variational import VariationalLearner, VariationalOptimizer
 from torchtagi.baselines.weight_posterior import WeightPosterior
 
 
-class Ivon:
+class Ivon(VariationalOptimizer):
     """The optimizer, for a mean loss over the examples of a batch."""
 
     def __init__(
@@ -82,46 +74,20 @@ class Ivon:
         return total
 
 
-class IvonLearner(Rival):
-    """Cross-entropy on images."""
+class IvonLearner(VariationalLearner):
+    """IVON on images."""
 
-    def __init__(self, config: RivalConfig, images: int) -> None:
-        super().__init__(config, images)
-        self.net = ordinary_network(config)
+    optimizer: Ivon
+
+    def make_optimizer(self, config: RivalConfig, net: nn.Module, images: int) -> Ivon:
         names = ("learning_rate", "prior_precision", "momentum", "curvature_rate", "first_precision")
-        self.ivon = Ivon(
-            self.net,
-            images,
-            **{name: config.number(name) for name in names},
-            mc_samples=config.count("mc_samples"),
-        )
+        numbers = {name: config.number(name) for name in names}
+        return Ivon(net, images, **numbers, mc_samples=config.count("mc_samples"))
 
-    def step(self, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
-        self.net.train()
-        self.ivon.learning_rate = scheduled(self.config, self.images, int(self.ivon.steps))
-        probs: list[Tensor] = []
-
+    def optimize(self, x: Tensor, y: Tensor, probs: list[Tensor]) -> float:
         def loss() -> Tensor:
             logits = self.net(x)
             probs.append(logits.detach().softmax(1))
             return functional.cross_entropy(logits, y)
 
-        value = self.ivon.step(loss)
-        return torch.stack(probs).mean(0), value
-
-    def draws(self, images: Tensor, count: int) -> Iterator[Tensor]:
-        return self.ivon.posterior.draws(images, count)
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {
-            **module_tensors("net", self.net),
-            **list_tensors("velocity", self.ivon.velocity),
-            **list_tensors("curvature", self.ivon.posterior.curvature),
-            "steps": self.ivon.steps,
-        }
-
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        load_module("net", self.net, tensors)
-        load_list("velocity", self.ivon.velocity, tensors)
-        load_list("curvature", self.ivon.posterior.curvature, tensors)
-        self.ivon.steps.copy_(tensors["steps"])
+        return self.optimizer.step(loss)

@@ -14,7 +14,7 @@ At rest E_q[Σ_n ∇ℓ_n] + δμ = 0 and 1/σ² = E_q[Σ_n (∇ℓ_n)²] + δ +
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -22,19 +22,11 @@ from torch.nn import functional
 
 from torchtagi.baselines.config import RivalConfig
 from torchtagi.baselines.per_example import gradient_moments
-from torchtagi.baselines.rival import (
-    Rival,
-    list_tensors,
-    load_list,
-    load_module,
-    module_tensors,
-    ordinary_network,
-    scheduled,
-)
+from torchtagi.baselines.variational import VariationalLearner, VariationalOptimizer
 from torchtagi.baselines.weight_posterior import WeightPosterior
 
 
-class Vogn:
+class Vogn(VariationalOptimizer):
     """The optimizer, for any loss that is a sum over examples."""
 
     def __init__(
@@ -78,46 +70,20 @@ class Vogn:
         return float(torch.stack([moments.losses.mean() for moments in found]).mean())
 
 
-class VognLearner(Rival):
-    """Cross-entropy on images."""
+class VognLearner(VariationalLearner):
+    """VOGN on images."""
 
-    def __init__(self, config: RivalConfig, images: int) -> None:
-        super().__init__(config, images)
-        self.net = ordinary_network(config)
-        self.vogn = Vogn(
-            self.net,
-            images,
-            **{name: config.number(name) for name in ("learning_rate", "prior_precision", "damping", "momentum")},
-            curvature_rate=config.number("curvature_rate"),
-            mc_samples=config.count("mc_samples"),
-        )
+    optimizer: Vogn
 
-    def step(self, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
-        self.net.train()
-        self.vogn.learning_rate = scheduled(self.config, self.images, int(self.vogn.steps))
-        probs: list[Tensor] = []
+    def make_optimizer(self, config: RivalConfig, net: nn.Module, images: int) -> Vogn:
+        names = ("learning_rate", "prior_precision", "damping", "momentum", "curvature_rate")
+        numbers = {name: config.number(name) for name in names}
+        return Vogn(net, images, **numbers, mc_samples=config.count("mc_samples"))
 
+    def optimize(self, x: Tensor, y: Tensor, probs: list[Tensor]) -> float:
         def losses() -> Tensor:
             logits = self.net(x)
             probs.append(logits.detach().softmax(1))
             return functional.cross_entropy(logits, y, reduction="none")
 
-        loss = self.vogn.step(losses)
-        return torch.stack(probs).mean(0), loss
-
-    def draws(self, images: Tensor, count: int) -> Iterator[Tensor]:
-        return self.vogn.posterior.draws(images, count)
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {
-            **module_tensors("net", self.net),
-            **list_tensors("velocity", self.vogn.velocity),
-            **list_tensors("curvature", self.vogn.posterior.curvature),
-            "steps": self.vogn.steps,
-        }
-
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        load_module("net", self.net, tensors)
-        load_list("velocity", self.vogn.velocity, tensors)
-        load_list("curvature", self.vogn.posterior.curvature, tensors)
-        self.vogn.steps.copy_(tensors["steps"])
+        return self.optimizer.step(losses)

@@ -26,7 +26,8 @@ from torchtagi.comparison.plots import comparison_figures
 from torchtagi.comparison.running import Watch
 from torchtagi.comparison.study import TARGETS
 from torchtagi.comparison.table import COLUMNS, cell
-from torchtagi.loop import EpochEnd, Step
+from torchtagi.loop import Step
+from torchtagi.resumable import EpochEnd
 from torchtagi.runs import read_json
 from torchtagi.tasks import TASKS, find_task
 

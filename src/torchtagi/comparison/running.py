@@ -9,7 +9,8 @@ from pathlib import Path
 from torchtagi import checkpoint, data
 from torchtagi.baselines import RivalConfig, RivalTraining
 from torchtagi.config import TrainConfig
-from torchtagi.loop import EpochEnd, Step
+from torchtagi.loop import Step
+from torchtagi.resumable import EpochEnd
 from torchtagi.runs import CONFIG, Row, Run
 from torchtagi.train import Training
 

@@ -10,7 +10,8 @@ from typing import Any
 from torchtagi.baselines import RivalConfig, configure_rival, find_method
 from torchtagi.baselines.methods import Hyperparameters
 from torchtagi.comparison.running import AnyConfig
-from torchtagi.config import configure, whole
+from torchtagi.config import configure
+from torchtagi.run_config import whole
 from torchtagi.runs import Row
 from torchtagi.tasks import find_task
 

@@ -17,7 +17,8 @@ from torchtagi import data
 from torchtagi.baselines import configure_rival, find_method
 from torchtagi.comparison.compare import write_json
 from torchtagi.comparison.running import AnyConfig, Watch, complete, is_complete, is_diverged, last_row
-from torchtagi.config import configure, whole
+from torchtagi.config import configure
+from torchtagi.run_config import whole
 from torchtagi.runs import CONFIG, Row, RunError, read_json
 from torchtagi.tasks import find_task
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import platform
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
-import torchtagi
-from torchtagi.config import check_device, describe_change, whole
+from torchtagi.config import describe_change
 from torchtagi.gan.heads import CONTINUOUS_NOISES
 from torchtagi.gan.tasks import find_gan_task
-from torchtagi.runs import Row, RunError
+from torchtagi.run_config import RunConfig, check_device, whole
 from torchtagi.update import RULES
 
 METHODS = ("tagi", "adam")
@@ -28,18 +25,12 @@ BACKPROP_ONLY = ("discriminator_lr", "generator_lr", "code_weight", "continuous_
 
 
 @dataclass(frozen=True)
-class GanConfig:
+class GanConfig(RunConfig):
     """Everything that decides what a run becomes; `configure_gan` fills it in.
 
     `INFERENCE_ONLY` and `BACKPROP_ONLY` list the fields that one method alone reads.
     """
 
-    task: str
-    network: str
-    setting: str
-    seed: int
-    epochs: int
-    batch_size: int
     method: str
     """`tagi`, inference; `adam`, the same networks by backprop."""
     rule: str
@@ -93,11 +84,6 @@ class GanConfig:
     """λ of the continuous codes in the rival's loss."""
     judge: str | None
     """Who reads the generated digits after each epoch: `quick`, a run folder of `tagi train mnist`, or nobody."""
-    samples: int | None
-    """Train on the first so many images only."""
-    test_samples: int | None
-    device: str
-    threads: int
 
     def __post_init__(self) -> None:
         find_gan_task(self.task)
@@ -113,9 +99,7 @@ class GanConfig:
         for name in ("samples", "test_samples"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), 2)
-        whole("seed", self.seed, 0)
-        if self.seed >= 2**63:
-            raise ValueError(f"seed must be below 2**63, got {self.seed}")
+        self.check_seed()
         for name in ("reality_noise_std", "code_noise_std", "continuous_noise_std", "noise_floor", "output_gain"):
             positive(name, getattr(self, name))
         for name in ("var_gain", "discriminator_lr", "generator_lr"):
@@ -128,37 +112,9 @@ class GanConfig:
         if not 0 <= self.label_noise < 0.5:
             raise ValueError(f"label noise must lie in [0, 0.5), got {self.label_noise}")
 
-    @property
-    def name(self) -> str:
-        """The run folder's usual name."""
-        return f"{self.task}-{self.network}-{self.setting}-seed{self.seed}"
-
     def decayed(self, noise_std: float, epoch: int) -> float:
         """A noise in the epoch of that number, from 0: σ⁰ ηᵉ (eq. 7), not below the floor, nor raised by it."""
         return max(noise_std * self.noise_decay**epoch, min(self.noise_floor, noise_std))
-
-    def as_json(self) -> Row:
-        """What config.json says: the configuration and the versions at work."""
-        return {
-            **dataclasses.asdict(self),
-            "versions": {
-                "torchtagi": torchtagi.__version__,
-                "torch": str(torch.__version__),
-                "numpy": np.__version__,
-                "python": platform.python_version(),
-            },
-        }
-
-    @classmethod
-    def from_json(cls, content: Row) -> GanConfig:
-        names = [entry.name for entry in dataclasses.fields(cls)]
-        missing = [name for name in names if name not in content]
-        if missing:
-            raise RunError(f"the run's configuration does not say its {', '.join(missing)}")
-        try:
-            return cls(**{name: content[name] for name in names})
-        except TypeError as error:
-            raise RunError(f"the run's configuration holds a value of the wrong kind: {error}") from error
 
 
 NOT_IN_SETTING = ("task", "network", "setting", "seed", "epochs", "device", "threads", "judge")

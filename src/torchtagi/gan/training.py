@@ -18,13 +18,13 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchtagi import data
 from torchtagi.checkpoint import CheckpointError
-from torchtagi.config import check_device
 from torchtagi.gan import filmstrip
 from torchtagi.gan.config import GanConfig
 from torchtagi.gan.drawing import as_png, reference_latents, sample_sheet_latents, sheet
@@ -36,7 +36,8 @@ from torchtagi.gan.latent import Latents
 from torchtagi.gan.measuring import DRAWN, measure
 from torchtagi.gan.rival import BackpropEngine
 from torchtagi.gan.tasks import find_gan_task
-from torchtagi.loop import EpochEnd, prepared, random_state, set_random_state
+from torchtagi.resumable import EpochEnd, Resumable, prepared
+from torchtagi.run_config import check_device
 from torchtagi.runs import PLOTS, Row, Run, RunError
 
 
@@ -77,7 +78,7 @@ def build_engine(config: GanConfig) -> Engine:
     return InferenceEngine(config) if config.method == "tagi" else BackpropEngine(config)
 
 
-class GanTraining:
+class GanTraining(Resumable[GanConfig]):
     """A run under way: the game, and the place in the data up to which it was played.
 
     It sets torch's number of threads and seeds torch's global generator, because results depend on both.
@@ -101,64 +102,28 @@ class GanTraining:
         self.epoch = 0
         self.sums = GanSums()
 
-    @classmethod
-    def resume(cls, run: Run, config: GanConfig | None = None, sets: data.TrainTest | None = None) -> GanTraining:
-        """Go on where `run` was saved, from the beginning if it was killed before its first checkpoint.
+    @staticmethod
+    def read_config(content: Row) -> GanConfig:
+        return GanConfig.from_json(content)
 
-        `config` may ask for more epochs than before and for nothing else.
-        """
-        before = GanConfig.from_json(run.config)
-        config = config or before
-        for name, value in dataclasses.asdict(before).items():
-            asked = getattr(config, name)
-            if asked != value and name != "epochs":
-                raise RunError(f"{run.folder} was started with {name.replace('_', ' ')} {value}, not {asked}")
-        run.clear_leftovers()
+    @staticmethod
+    def read_sums(content: dict[str, Any]) -> GanSums:
+        return GanSums(**content)
+
+    def load_checkpoint(self, run: Run) -> Row:
         for leftover in (run.folder / PLOTS).glob("**/.*.png.*"):
             leftover.unlink(missing_ok=True)
-        training = cls(config, run, sets)
-        if run.checkpoint.is_file():
-            training.restore(run)
-        if config.epochs < training.epoch:
-            raise RunError(f"{run.folder} has seen {training.epoch} epochs already, more than {config.epochs}")
-        run.keep_metrics(training.epoch)
-        if config != before:
-            training.run = Run(run.folder, {**run.config, "epochs": config.epochs})
-            training.run.write_json("config.json", training.run.config)
-        return training
+        return run.restore(self.engine.players, self.engine.memory)
 
-    def restore(self, run: Run) -> None:
-        position = run.restore(self.engine.players, self.engine.memory)
-        try:
-            self.epoch = int(position["epoch"])
-            self.sums = GanSums(**position["sums"])
-            set_random_state(position["random"], self.config.device)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise CheckpointError(f"{run.checkpoint}: its position in the training cannot be read") from error
-
-    def save(self) -> None:
-        """Write a checkpoint of this very moment."""
-        if self.run is None:
-            raise RunError("this training has no run folder to save to")
+    def write_checkpoint(self, run: Run, position: Row) -> None:
         pixels = self.train.preprocessing
-        position = {
-            # so that images can be shown where the data are not
-            "pixels": {"mean": list(pixels.mean), "std": list(pixels.std)},
-            "epoch": self.epoch,
-            "sums": dataclasses.asdict(self.sums),
-            "random": random_state(self.config.device),
-        }
-        self.run.save(self.engine.players, self.engine.memory, position)
-
-    @property
-    def done(self) -> bool:
-        return self.epoch >= self.config.epochs
+        # the scale, so that images can be shown where the data are not
+        position["pixels"] = {"mean": list(pixels.mean), "std": list(pixels.std)}
+        run.save(self.engine.players, self.engine.memory, position)
 
     def events(self) -> Iterator[GanStep | EpochEnd]:
         """Play to the end; each event comes at a moment that can be saved."""
-        while not self.done:
-            yield from self.steps()
-            yield self.finish_epoch()
+        return super().events()
 
     def steps(self) -> Iterator[GanStep]:
         config, sums = self.config, self.sums

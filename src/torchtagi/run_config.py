@@ -1,0 +1,99 @@
+"""What the configurations of all kinds of runs share: a name, a form as JSON, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+import torchtagi
+from torchtagi.runs import Row, RunError
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides what a run becomes; each kind of run adds its own fields."""
+
+    task: str
+    network: str
+    setting: str
+    seed: int
+    epochs: int
+    batch_size: int
+    samples: int | None
+    """Train on the first so many images only."""
+    test_samples: int | None
+    device: str
+    threads: int
+
+    @property
+    def name(self) -> str:
+        """The run folder's usual name."""
+        return f"{self.task}-{self.network}-{self.setting}-seed{self.seed}"
+
+    @property
+    def open_ended(self) -> bool:
+        """Whether a run may be continued beyond the epochs first asked for."""
+        return True
+
+    def asdict(self) -> Row:
+        return dataclasses.asdict(self)
+
+    def as_json(self) -> Row:
+        """What config.json says: the configuration and the versions at work."""
+        return {
+            **self.asdict(),
+            "versions": {
+                "torchtagi": torchtagi.__version__,
+                "torch": str(torch.__version__),
+                "numpy": np.__version__,
+                "python": platform.python_version(),
+            },
+        }
+
+    @classmethod
+    def from_json(cls, content: Row) -> Self:
+        names = [entry.name for entry in dataclasses.fields(cls)]
+        missing = [name for name in names if name not in content]
+        if missing:
+            raise RunError(f"the run's configuration does not say its {', '.join(missing)}")
+        try:
+            return cls(**{name: content[name] for name in names})
+        except TypeError as error:
+            raise RunError(f"the run's configuration holds a value of the wrong kind: {error}") from error
+
+    def check_seed(self) -> None:
+        whole("seed", self.seed, 0)
+        if self.seed >= 2**63:
+            raise ValueError(f"seed must be below 2**63, got {self.seed}")
+
+
+@dataclass(frozen=True)
+class ClassifierConfig(RunConfig):
+    """Of a classifier, TAGI's or a rival's: whether and when its images are varied."""
+
+    augment: bool
+    augment_from: int
+    """The first epoch, counted from 1, whose images are varied."""
+
+    def augments_in(self, epoch: int) -> bool:
+        """Whether images are varied in the epoch of that number, counted from 0."""
+        return self.augment and epoch + 1 >= self.augment_from
+
+
+def whole(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name.replace('_', ' ')} must be a whole number of at least {least}, got {value!r}")
+
+
+def check_device(name: str) -> None:
+    """Not a part of the configuration's own checks: a run made on another machine can still be looked at here."""
+    try:
+        torch.zeros(1, device=name).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"device {name!r} cannot be used: {reason}") from error
