@@ -1,11 +1,13 @@
 """What a game's configuration says, refuses and is named."""
 
 import dataclasses
+import inspect
 
 import pytest
 
 from torchtagi.gan.config import GanConfig, configure_gan, parse_changes
 from torchtagi.gan.tasks import GAN_TASKS
+from torchtagi.run_config import RunConfig
 from torchtagi.runs import RunError
 
 
@@ -102,11 +104,7 @@ def test_knobs_that_make_no_sense_are_refused(pair):
 
 def test_every_field_is_explained_or_speaks_for_itself():
     """A knob without an explanation is one nobody can turn."""
-    import inspect
-
-    import torchtagi.gan.config as module
-
-    source = inspect.getsource(module.GanConfig)
+    source = inspect.getsource(RunConfig) + inspect.getsource(GanConfig)
     plain = {"task", "network", "setting", "seed", "epochs", "batch_size", "test_samples", "device", "threads"}
     plain |= {"discriminator_lr", "generator_lr"}
     for entry in dataclasses.fields(GanConfig):
