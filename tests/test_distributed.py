@@ -51,22 +51,33 @@ def convolutional() -> nn.Module:
     )
 
 
-def batch_normed() -> nn.Module:
-    """Both shapes a synchronised norm meets: images, and units."""
+def batch_normed(differentiate_statistics: bool = False) -> nn.Module:
+    """Both shapes a synchronised norm meets: images, and units. Where messages feel its statistics, a bias before
+    it hears nothing, and is left out."""
+    bias = not differentiate_statistics
     return nn.Sequential(
         tagi.nn.Unflatten(1, (1, 6, 6)),
-        tagi.nn.Conv2d(1, 4, 3, padding=1),
-        tagi.nn.BatchNorm2d(4, sync=True, correction=1),
+        tagi.nn.Conv2d(1, 4, 3, padding=1, bias=bias),
+        tagi.nn.BatchNorm2d(4, sync=True, correction=1, differentiate_statistics=differentiate_statistics),
         tagi.nn.ReLU(),
         tagi.nn.Flatten(),
-        tagi.nn.Linear(144, 5),
-        tagi.nn.BatchNorm1d(5, sync=True),
+        tagi.nn.Linear(144, 5, bias=bias),
+        tagi.nn.BatchNorm1d(5, sync=True, differentiate_statistics=differentiate_statistics),
         tagi.nn.Linear(5, 2),
     )
 
 
+def batch_normed_feeling() -> nn.Module:
+    """Messages too are summed over the processes."""
+    return batch_normed(differentiate_statistics=True)
+
+
 NETS: dict[str, Callable[[], nn.Module]] = {
-    build.__name__: build for build in (fully_connected, one_output, one_unit, wide, convolutional, batch_normed)
+    build.__name__: build
+    for build in (
+        *(fully_connected, one_output, one_unit, wide, convolutional),
+        *(batch_normed, batch_normed_feeling),
+    )
 }
 
 
@@ -77,7 +88,7 @@ def build(name: str) -> nn.Module:
 
 def batch(name: str, step: int, size: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(step)
-    features = 36 if name in ("convolutional", "batch_normed") else 3
+    features = 36 if name in ("convolutional", "batch_normed", "batch_normed_feeling") else 3
     outputs = 1 if name in ("one_output", "one_unit", "wide") else 2
     x = torch.randn(size, features, generator=generator, dtype=torch.float64)
     return x, 3 * torch.randn(size, outputs, generator=generator, dtype=torch.float64)
@@ -133,6 +144,7 @@ CASES: dict[str, list[Case]] = {
         (data_parallel, "convolutional", (150, 110)),
         (data_parallel, "batch_normed", (6, 6)),
         (data_parallel, "batch_normed", (5, 8)),
+        (data_parallel, "batch_normed_feeling", (5, 8)),
         (data_parallel_with_search, "fully_connected", (6, 6)),
     ],
     "fully_shard": [

@@ -26,6 +26,8 @@ class TrainConfig(ClassifierConfig):
     relu_prior: bool
     prior_inputs: int
     """How many training inputs `match_prior` looks at; 0 leaves the prior alone."""
+    differentiate_statistics: bool = False
+    """Norm layers' messages know that their statistics move (`nn.norm`)."""
 
     def __post_init__(self) -> None:
         find_task(self.task).network(self.network)
@@ -109,6 +111,7 @@ def paper_setting(network: Network) -> dict[str, Any]:
         "noise_decay": 0.975,
         "relu_prior": False,
         "prior_inputs": 0,
+        "differentiate_statistics": False,
         "augment": network.paper_augments,
         "augment_from": 1,
     }
@@ -123,6 +126,7 @@ def default_setting(task: Task) -> dict[str, Any]:
         "noise_decay": 1.0,
         "relu_prior": True,
         "prior_inputs": 16,
+        "differentiate_statistics": True,
         # In the first epoch every image is new. Seen again unchanged it would count as evidence, and is none.
         "augment": True,
         "augment_from": 2,

@@ -57,12 +57,13 @@ class RunConfig:
 
     @classmethod
     def from_json(cls, content: Row) -> Self:
-        names = [entry.name for entry in dataclasses.fields(cls)]
-        missing = [name for name in names if name not in content]
+        """A field with a default was added later: a run without it has the default."""
+        fields = dataclasses.fields(cls)
+        missing = [e.name for e in fields if e.name not in content and e.default is dataclasses.MISSING]
         if missing:
             raise RunError(f"the run's configuration does not say its {', '.join(missing)}")
         try:
-            return cls(**{name: content[name] for name in names})
+            return cls(**{entry.name: content[entry.name] for entry in fields if entry.name in content})
         except TypeError as error:
             raise RunError(f"the run's configuration holds a value of the wrong kind: {error}") from error
 

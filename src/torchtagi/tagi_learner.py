@@ -11,6 +11,7 @@ from torchtagi import data
 from torchtagi.condition import CHUNK
 from torchtagi.config import TrainConfig
 from torchtagi.likelihood import ClassPrediction, HierarchicalClassification
+from torchtagi.nn.norm import Norm
 from torchtagi.prediction import channels_last, predict
 from torchtagi.prior import keep_signal, match_prior, use_relu_prior
 from torchtagi.runs import Row, Run
@@ -71,6 +72,9 @@ def prior_network(config: TrainConfig, train: data.ImageSet) -> torch.nn.Module:
     """The network before it has learned anything: seed and data say what it is, so no file has to keep it."""
     torch.manual_seed(config.seed)
     net = channels_last(find_task(config.task).network(config.network).build(), config.device)
+    for part in net.modules():
+        if isinstance(part, Norm):
+            part.differentiate_statistics = config.differentiate_statistics
     if config.relu_prior:
         use_relu_prior(net)
     if config.prior_inputs:

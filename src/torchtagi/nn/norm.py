@@ -10,11 +10,20 @@ for batch norm. Its Gaussian mixture has
     backward    to a:  (γ/σ) dm           (γ/σ)² dv         (eq. 5: the statistics are held constant)
                 to γ:  Σ dm·â             Σ dv·â²
                 to β:  Σ dm               Σ dv
+
+Held constant, the statistics seem to leave it to the units to shift and to scale; the next forward pass takes both
+away again, so what asked for them asks on, and the weights in front of the norm grow from step to step. With
+`differentiate_statistics` the message knows that μ and σ move with the units: u = γ dm becomes
+
+    u − Σu/A − â Σ(u â)/(A − correction)       before it is divided by σ,
+
+the transposed Jacobian of â at the means. The variance's message keeps its 1/σ², which is right to order 1/A.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -26,20 +35,43 @@ from torchtagi.nn.layer import Layer, require_sizes
 from torchtagi.parameter import GaussianParameter
 
 
+@dataclass(frozen=True)
+class Pool:
+    """The units that were normalised together, for a message that moves their statistics."""
+
+    dims: tuple[int, ...]
+    count: float
+    divisor: float
+    """count − correction."""
+    shared: bool
+    """Among all processes."""
+
+    def answer(self, message: Tensor, unit: Tensor) -> Tensor:
+        """u − Σu/A − â Σ(u â)/(A − correction)"""
+        sums = torch.stack([message.sum(self.dims, keepdim=True), (message * unit).sum(self.dims, keepdim=True)])
+        if self.shared:
+            dist.all_reduce(sums)
+        return torch.addcmul(message - sums[0] / self.count, unit, sums[1] / -self.divisor)
+
+
 class ScaleMoments(torch.autograd.Function):
-    """â and v̂ for statistics that hear no message."""
+    """â and v̂; without a `pool` the statistics hear no message."""
 
     @staticmethod
     def forward(
-        ctx: Any, mean: Tensor, var: Tensor | None, centre: Tensor, scale: Tensor
+        ctx: Any, mean: Tensor, var: Tensor | None, centre: Tensor, scale: Tensor, pool: Pool | None
     ) -> tuple[Tensor, Tensor | None]:
-        ctx.save_for_backward(scale)
-        return torch.addcmul(-centre * scale, mean, scale), None if var is None else var * scale.square()
+        unit = torch.addcmul(-centre * scale, mean, scale)
+        ctx.save_for_backward(scale, *([] if pool is None else [unit]))
+        ctx.pool = pool
+        return unit, None if var is None else var * scale.square()
 
     @staticmethod
     def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
-        (scale,) = ctx.saved_tensors
-        return dmean * scale, dvar * scale.square() if ctx.needs_input_grad[1] else None, None, None
+        scale, *unit = ctx.saved_tensors
+        if ctx.pool is not None:
+            dmean = ctx.pool.answer(dmean, unit[0])
+        return dmean * scale, dvar * scale.square() if ctx.needs_input_grad[1] else None, None, None, None
 
 
 class ScaleAffineMoments(torch.autograd.Function):
@@ -56,9 +88,10 @@ class ScaleAffineMoments(torch.autograd.Function):
         weight_var: Tensor,
         bias: Tensor,
         bias_var: Tensor,
+        pool: Pool | None,
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(mean, centre, scale, weight)
-        ctx.affine_shape = weight.shape
+        ctx.affine_shape, ctx.pool = weight.shape, pool
         unit = torch.addcmul(-centre * scale, mean, scale)
         out_mean = torch.addcmul(bias, unit, weight)
         out_var = torch.addcmul(bias_var, unit.square_(), weight_var)
@@ -71,16 +104,19 @@ class ScaleAffineMoments(torch.autograd.Function):
         mean, centre, scale, weight = ctx.saved_tensors
         asks = ctx.needs_input_grad
         gain = weight * scale
-        dx = dmean * gain if asks[0] else None
+        dx = dmean * gain if asks[0] and ctx.pool is None else None
         dx_var = dvar * gain.square() if asks[1] else None
         dweight = dweight_var = None
-        if asks[4] or asks[5]:
+        if asks[4] or asks[5] or (asks[0] and ctx.pool is not None):
             unit = torch.addcmul(-centre * scale, mean, scale)
+            if asks[0] and ctx.pool is not None:
+                dx = ctx.pool.answer(dmean * weight, unit) * scale
+        if asks[4] or asks[5]:
             dweight = (dmean * unit).sum_to_size(ctx.affine_shape)
             dweight_var = (unit.square_().mul_(dvar)).sum_to_size(ctx.affine_shape)
         dbias = dmean.sum_to_size(ctx.affine_shape) if asks[6] else None
         dbias_var = dvar.sum_to_size(ctx.affine_shape) if asks[7] else None
-        return dx, dx_var, None, None, dweight, dweight_var, dbias, dbias_var
+        return dx, dx_var, None, None, dweight, dweight_var, dbias, dbias_var, None
 
 
 def mixture(x: Gaussian, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
@@ -97,6 +133,7 @@ class Norm(Layer):
 
     eps: float
     correction: int
+    differentiate_statistics: bool
 
     def check_options(self, eps: float, correction: int) -> None:
         if not eps >= 0:
@@ -111,17 +148,19 @@ class Norm(Layer):
             self.weight = GaussianParameter(shape, **options).set_(1.0, 1.0 / units)
             self.bias = GaussianParameter(shape, **options).set_(0.0, 1.0 / units) if bias else None
 
-    def scale(self, x: Gaussian, centre: Tensor, variance: Tensor, shape: tuple[int, ...]) -> Gaussian:
+    def scale(
+        self, x: Gaussian, centre: Tensor, variance: Tensor, shape: tuple[int, ...], pool: Pool | None
+    ) -> Gaussian:
         scale = torch.rsqrt(variance + self.eps)
         if self.weight is None:
-            return Gaussian.trusted(*ScaleMoments.apply(x.mean, x.var, centre, scale))
+            return Gaussian.trusted(*ScaleMoments.apply(x.mean, x.var, centre, scale, pool))
         weight, weight_var = self.weight.mean.view(shape), self.weight.var.view(shape)
         if self.bias is None:
             bias, bias_var = torch.zeros_like(weight), torch.zeros_like(weight)
         else:
             bias, bias_var = self.bias.mean.view(shape), self.bias.var.view(shape)
         return Gaussian.trusted(
-            *ScaleAffineMoments.apply(x.mean, x.var, centre, scale, weight, weight_var, bias, bias_var)
+            *ScaleAffineMoments.apply(x.mean, x.var, centre, scale, weight, weight_var, bias, bias_var, pool)
         )
 
     def divisor(self, count: float) -> float:
@@ -138,7 +177,7 @@ class LayerNorm(Norm):
 
     arguments: ClassVar = (
         *("normalized_shape", "eps", "elementwise_affine", "bias"),
-        *("channel_affine", "correction"),
+        *("channel_affine", "correction", "differentiate_statistics"),
     )
 
     def __init__(
@@ -152,6 +191,7 @@ class LayerNorm(Norm):
         *,
         channel_affine: bool = False,
         correction: int = 0,
+        differentiate_statistics: bool = False,
     ) -> None:
         super().__init__()
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
@@ -162,6 +202,7 @@ class LayerNorm(Norm):
         self.check_options(eps, correction)
         self.normalized_shape, self.eps, self.correction = shape, eps, correction
         self.elementwise_affine, self.channel_affine = elementwise_affine, channel_affine
+        self.differentiate_statistics = differentiate_statistics
         self.affine_shape = (shape[0], *(1,) * (len(shape) - 1)) if channel_affine else shape
         units = 1
         for size in self.affine_shape:
@@ -178,24 +219,26 @@ class LayerNorm(Norm):
             centre, spread = mixture(x, dims)
             count = x.mean[0].numel() if x.ndim == rank + 1 else x.mean.numel() // spread.numel()
             variance = spread / self.divisor(count)
-        return self.scale(x, centre, variance, self.affine_shape)
+        pool = Pool(dims, count, self.divisor(count), False) if self.differentiate_statistics else None
+        return self.scale(x, centre, variance, self.affine_shape, pool)
 
 
 class BatchNorm(Norm):
     """Normalises each channel over the batch and, for images, over the pixels.
 
-    Arguments as in torch, and three more:
+    Arguments as in torch, and four more:
     `correction`  1 for the unbiased variance of the authors' code; the paper's eq. 3 has 0.
     `use_running` normalises with the running statistics in training too (after this batch is mixed in), as the
                   authors' code does: batches of different kinds, real and generated images say, then share one
                   scale instead of each being centred on its own.
     `sync`        shares the batch statistics among all processes of the default group.
+    `differentiate_statistics` lets the message know that they move with the units.
     The running statistics start as a copy of the first batch's.
     """
 
     arguments: ClassVar = (
         *("num_features", "eps", "momentum", "affine", "track_running_stats"),
-        *("correction", "use_running", "sync"),
+        *("correction", "use_running", "sync", "differentiate_statistics"),
     )
     ranks: ClassVar[tuple[int, ...]]
     running_mean: Tensor | None
@@ -215,6 +258,7 @@ class BatchNorm(Norm):
         correction: int = 0,
         use_running: bool = False,
         sync: bool = False,
+        differentiate_statistics: bool = False,
     ) -> None:
         super().__init__()
         require_sizes(num_features=num_features)
@@ -226,6 +270,7 @@ class BatchNorm(Norm):
         self.num_features, self.eps, self.momentum, self.affine = num_features, eps, momentum, affine
         self.track_running_stats, self.correction = track_running_stats, correction
         self.use_running, self.sync = use_running, sync
+        self.differentiate_statistics = differentiate_statistics
         self.add_affine((num_features,), affine, True, num_features, device=device, dtype=dtype)
         for name, value in (("running_mean", 0.0), ("running_var", 1.0)):
             running = torch.full((num_features,), value, device=device, dtype=dtype)
@@ -241,21 +286,23 @@ class BatchNorm(Norm):
                 f"{self.num_features} channels in its second, got shape {tuple(x.shape)}"
             )
         shape = (1, self.num_features, *(1,) * (x.ndim - 2))
+        pool = None
         with torch.no_grad():
             if self.training or self.running_mean is None:
-                centre, variance = self.batch_statistics(x)
+                centre, variance, pool = self.batch_statistics(x)
                 if self.training and self.running_mean is not None:
                     self.track(centre.flatten(), variance.flatten())
             if self.running_mean is not None and (self.use_running or not self.training):
                 assert self.running_var is not None
-                centre, variance = self.running_mean.view(shape), self.running_var.view(shape)
-        return self.scale(x, centre, variance, shape)
+                centre, variance, pool = self.running_mean.view(shape), self.running_var.view(shape), None
+        return self.scale(x, centre, variance, shape, pool if self.differentiate_statistics else None)
 
-    def batch_statistics(self, x: Gaussian) -> tuple[Tensor, Tensor]:
+    def batch_statistics(self, x: Gaussian) -> tuple[Tensor, Tensor, Pool]:
         dims = (0, *range(2, x.ndim))
         centre, spread = mixture(x, dims)
         count = float(x.mean.numel() // self.num_features)
-        if self.sync and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        shared = self.sync and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        if shared:
             mine = torch.stack([torch.full_like(centre, count), centre, spread])
             everyones = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
             dist.all_gather(everyones, mine)
@@ -263,7 +310,7 @@ class BatchNorm(Norm):
             count = float(counts[:, 0, 0].sum()) if counts.ndim == 3 else float(counts.select(2, 0).sum())
             centre = (counts * centres).sum(0) / count
             spread = spreads.sum(0) + (counts * (centres - centre).square()).sum(0)
-        return centre, spread / self.divisor(count)
+        return centre, spread / self.divisor(count), Pool(dims, count, self.divisor(count), shared)
 
     def track(self, centre: Tensor, variance: Tensor) -> None:
         assert self.running_mean is not None
