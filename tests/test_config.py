@@ -45,6 +45,15 @@ def test_a_changed_hyperparameter_shows_in_the_name(changes, setting):
     assert configure("mnist", **changes).setting == setting
 
 
+def test_the_norms_place_shows_in_the_name_and_reaches_the_network():
+    config = configure("cifar10", "3conv-bn", norm_first=True)
+    assert config.setting == "default-normfirst"
+    kinds = [type(part).__name__ for part in config.network_of()]
+    assert kinds[:4] == ["Conv2d", "BatchNorm2d", "ReLU", "AvgPool2d"]
+    kinds = [type(part).__name__ for part in configure("cifar10", "3conv-bn").network_of()]
+    assert kinds[:4] == ["Conv2d", "ReLU", "BatchNorm2d", "AvgPool2d"]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -60,6 +69,7 @@ def test_a_changed_hyperparameter_shows_in_the_name(changes, setting):
         ({"noise_std": float("inf")}, "noise .* got inf"),
         ({"noise_decay": 1.1}, "decay .* got 1.1"),
         ({"network": "vgg"}, "no network 'vgg'"),
+        ({"norm_first": True}, "norm first .* cnn of mnist has none"),
         ({"device": "abacus"}, "device 'abacus' cannot be used"),
     ],
 )

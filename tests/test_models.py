@@ -64,6 +64,15 @@ def test_output_is_a_gaussian_with_positive_variance():
     assert z.var.min() > 0
 
 
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_every_norm_of_a_resnet_stands_where_asked(norm_first):
+    net = models.resnet18(width=4, norm_first=norm_first)
+    parts = [type(part).__name__ for part in net.modules()]
+    order = [name for name in parts if name in ("Conv2d", "ReLU", "BatchNorm2d")]
+    wanted = ["Conv2d", "BatchNorm2d", "ReLU"] if norm_first else ["Conv2d", "ReLU", "BatchNorm2d"]
+    assert order == wanted * 20
+
+
 def test_unknown_norm_is_named():
     with pytest.raises(ValueError, match="norm must be none, layer or batch, got 'group'"):
         models.cifar_3conv(norm="group")

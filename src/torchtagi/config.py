@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from torchtagi.parameter import GaussianParameter
 from torchtagi.run_config import ClassifierConfig, check_device, whole
@@ -28,9 +29,13 @@ class TrainConfig(ClassifierConfig):
     """How many training inputs `match_prior` looks at; 0 leaves the prior alone."""
     differentiate_statistics: bool = False
     """Norm layers' messages know that their statistics move (`nn.norm`)."""
+    norm_first: bool = False
+    """Norm layers stand before their ReLU; behind it, the authors' order, unless set."""
 
     def __post_init__(self) -> None:
-        find_task(self.task).network(self.network)
+        network = find_task(self.task).network(self.network)
+        if self.norm_first and not network.norms:
+            raise ValueError(f"norm first is for networks with norm layers; {self.network} of {self.task} has none")
         if self.rule not in RULES:
             raise ValueError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
         for name in ("epochs", "batch_size", "threads", "augment_from"):
@@ -49,15 +54,20 @@ class TrainConfig(ClassifierConfig):
         """σ_V in the epoch of that number, counted from 0: σ_V⁰ ηᵉ (eq. 7)."""
         return self.noise_std * self.noise_decay**epoch
 
+    def network_of(self) -> nn.Module:
+        """The architecture as a Gaussian network."""
+        network = find_task(self.task).network(self.network)
+        return network.build(norm_first=True) if self.norm_first else network.build()
+
     def as_json(self) -> Row:
         """The network's size too."""
-        net = find_task(self.task).network(self.network).build()
-        weights = sum(part.mean.numel() for part in net.modules() if isinstance(part, GaussianParameter))
+        parts = self.network_of().modules()
+        weights = sum(part.mean.numel() for part in parts if isinstance(part, GaussianParameter))
         return {**super().as_json(), "parameters": weights}
 
 
 NOT_IN_SETTING = ("task", "network", "setting", "seed", "epochs", "device", "threads")
-SHORT = {"batch_size": "batch", "noise_std": "noise", "noise_decay": "decay", "rule": ""}
+SHORT = {"batch_size": "batch", "noise_std": "noise", "noise_decay": "decay", "rule": "", "norm_first": "normfirst"}
 
 
 def configure(
@@ -112,6 +122,7 @@ def paper_setting(network: Network) -> dict[str, Any]:
         "relu_prior": False,
         "prior_inputs": 0,
         "differentiate_statistics": False,
+        "norm_first": False,
         "augment": network.paper_augments,
         "augment_from": 1,
     }
@@ -127,6 +138,7 @@ def default_setting(task: Task) -> dict[str, Any]:
         "relu_prior": True,
         "prior_inputs": 16,
         "differentiate_statistics": True,
+        "norm_first": False,
         # In the first epoch every image is new. Seen again unchanged it would count as evidence, and is none.
         "augment": True,
         "augment_from": 2,
@@ -137,5 +149,5 @@ def describe_change(name: str, value: Any) -> str:
     if name == "learn_noise":
         return "-learnednoise" if value else ""  # a given noise speaks for itself
     if isinstance(value, bool):
-        return f"-{name}" if value else f"-no{name}"
+        return f"-{'' if value else 'no'}{SHORT.get(name, name)}"
     return f"-{SHORT.get(name, name.replace('_', ''))}{value}"

@@ -71,7 +71,7 @@ class TagiLearner:
 def prior_network(config: TrainConfig, train: data.ImageSet) -> torch.nn.Module:
     """The network before it has learned anything: seed and data say what it is, so no file has to keep it."""
     torch.manual_seed(config.seed)
-    net = channels_last(find_task(config.task).network(config.network).build(), config.device)
+    net = channels_last(config.network_of(), config.device)
     for part in net.modules():
         if isinstance(part, Norm):
             part.differentiate_statistics = config.differentiate_statistics

@@ -26,6 +26,8 @@ class Network:
     """The Gaussian network; `build(classes, layers=torch.nn)` makes the ordinary one."""
     paper_error: Mapping[int, float]
     paper_augments: bool = False
+    norms: bool = True
+    """Whether it has norm layers; then `build` takes `norm_first`, which puts them before the ReLUs."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ TASKS: Mapping[str, Task] = {
     "mnist": Task(
         name="mnist",
         outside="fashion-mnist",
-        networks={"cnn": Network(models.mnist_cnn, {1: 1.88, 50: 0.64})},
+        networks={"cnn": Network(models.mnist_cnn, {1: 1.88, 50: 0.64}, norms=False)},
         default_epochs=10,
         thing="digit",
         classes=tuple("0123456789"),
@@ -70,7 +72,7 @@ TASKS: Mapping[str, Task] = {
         name="cifar10",
         outside="tinyimagenet",
         networks={
-            "3conv": Network(models.cifar_3conv, {1: 44.3, 50: 23.6}),
+            "3conv": Network(models.cifar_3conv, {1: 44.3, 50: 23.6}, norms=False),
             "3conv-ln": Network(partial(models.cifar_3conv, norm="layer"), {1: 41.4, 50: 22.6}),
             "3conv-bn": Network(partial(models.cifar_3conv, norm="batch"), {1: 42.6, 50: 22.0}),
             "resnet18": Network(models.resnet18, {1: 65.9, 50: 13.8}, paper_augments=True),

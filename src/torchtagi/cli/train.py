@@ -60,6 +60,10 @@ def train(
             show_default=False,
         ),
     ] = None,
+    norm_first: Annotated[
+        bool,
+        typer.Option("--norm-first", help="Norm layers before their ReLU; behind it unless given, as the authors."),
+    ] = False,
     seed: Annotated[
         int | None,
         typer.Option(
@@ -100,7 +104,10 @@ def train(
         # imported here because it shares this file's loop
         from torchtagi.cli.train_gan import train_gan
 
-        for name, value in (("--arch", arch), ("--noise", noise), ("--augment", augment)):
+        for name, value in (
+            *(("--arch", arch), ("--noise", noise), ("--augment", augment)),
+            ("--norm-first", norm_first or None),
+        ):
             if value is not None:
                 raise ValueError(f"{name} is for classifiers; a GAN's settings are given by --set name=value")
         asked = {
@@ -123,6 +130,7 @@ def train(
         "batch_size": batch_size,
         "rule": rule,
         "augment": augment,
+        "norm_first": norm_first or None,
         "samples": samples,
         "test_samples": test_samples,
         **parse_noise(noise),

@@ -45,12 +45,13 @@ def cifar_3conv(
     parts: list[torch_nn.Module] = []
     for channels_in, channels, size in ((3, 32, 32), (32, 32, 16), (32, 64, 8)):
         parts.append(layers.Conv2d(channels_in, channels, 5, padding=2))
-        middle = [layers.ReLU()]
-        if norm == "layer":
-            middle.append(layers.LayerNorm((channels, size, size), elementwise_affine=False))
-        elif norm == "batch":
-            middle.append(layers.BatchNorm2d(channels, affine=False))
-        parts += reversed(middle) if norm_first else middle
+        if norm == "none":
+            parts.append(layers.ReLU())
+        elif norm == "layer":
+            shape = (channels, size, size)
+            parts += in_order(layers.ReLU(), layers.LayerNorm(shape, elementwise_affine=False), norm_first)
+        else:
+            parts += in_order(layers.ReLU(), layers.BatchNorm2d(channels, affine=False), norm_first)
         parts.append(layers.AvgPool2d(3, 2, padding=1))
     net: torch_nn.Sequential = layers.Sequential(
         *parts, layers.Flatten(), layers.Linear(64 * 4 * 4, 64), layers.ReLU(), layers.Linear(64, outputs)
@@ -58,53 +59,69 @@ def cifar_3conv(
     return net
 
 
+def in_order(activation: torch_nn.Module, norm: torch_nn.Module, norm_first: bool) -> list[torch_nn.Module]:
+    return [norm, activation] if norm_first else [activation, norm]
+
+
+def convolved(
+    channels_in: int, channels: int, size: int, stride: int, norm_first: bool, layers: ModuleType
+) -> list[torch_nn.Module]:
+    """A convolution that keeps the size at stride 1, its ReLU and its batch norm."""
+    return [
+        layers.Conv2d(channels_in, channels, size, stride, size // 2, bias=False),
+        *in_order(layers.ReLU(), layers.BatchNorm2d(channels, affine=False), norm_first),
+    ]
+
+
 class ResidualBlock(torch_nn.Module):
     """Two convolutions beside a shortcut, which is a 1×1 convolution where the shape changes."""
 
     def __init__(
-        self, channels_in: int, channels: int, stride: int = 1, *, layers: ModuleType = torchtagi.nn
+        self,
+        channels_in: int,
+        channels: int,
+        stride: int = 1,
+        *,
+        norm_first: bool = False,
+        layers: ModuleType = torchtagi.nn,
     ) -> None:
         super().__init__()
-        self.channels_in, self.channels, self.stride = channels_in, channels, stride
+        self.channels_in, self.channels, self.stride, self.norm_first = channels_in, channels, stride, norm_first
         self.body = layers.Sequential(
-            layers.Conv2d(channels_in, channels, 3, stride, 1, bias=False),
-            layers.ReLU(),
-            layers.BatchNorm2d(channels, affine=False),
-            layers.Conv2d(channels, channels, 3, 1, 1, bias=False),
-            layers.ReLU(),
-            layers.BatchNorm2d(channels, affine=False),
+            *convolved(channels_in, channels, 3, stride, norm_first, layers),
+            *convolved(channels, channels, 3, 1, norm_first, layers),
         )
         self.shortcut: torch_nn.Module = layers.Identity()
         if stride != 1 or channels_in != channels:
-            self.shortcut = layers.Sequential(
-                layers.Conv2d(channels_in, channels, 1, stride, bias=False),
-                layers.ReLU(),
-                layers.BatchNorm2d(channels, affine=False),
-            )
+            self.shortcut = layers.Sequential(*convolved(channels_in, channels, 1, stride, norm_first, layers))
 
     def config(self) -> dict[str, Any]:
-        return {"channels_in": self.channels_in, "channels": self.channels, "stride": self.stride}
+        return {
+            "channels_in": self.channels_in,
+            "channels": self.channels,
+            "stride": self.stride,
+            "norm_first": self.norm_first,
+        }
 
     def forward(self, x: Any) -> Any:
         return self.body(x) + self.shortcut(x)
 
 
-def resnet18(outputs: int = 11, width: int = 64, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
+def resnet18(
+    outputs: int = 11, width: int = 64, *, norm_first: bool = False, layers: ModuleType = torchtagi.nn
+) -> torch_nn.Sequential:
     """The usual CIFAR ResNet18: four stages of two blocks, `width` to 8·`width` channels; half of it with 32.
 
-    Each convolution is followed by ReLU and then batch norm, the authors' order.
+    Each convolution is followed by ReLU and then batch norm, the authors' order, or the other way round with
+    `norm_first`.
     """
-    parts: list[torch_nn.Module] = [
-        layers.Conv2d(3, width, 3, padding=1, bias=False),
-        layers.ReLU(),
-        layers.BatchNorm2d(width, affine=False),
-    ]
+    parts = convolved(3, width, 3, 1, norm_first, layers)
     channels_in = width
     for stage in range(4):
         channels = width << stage
         for block in range(2):
             stride = 2 if stage and not block else 1
-            parts.append(ResidualBlock(channels_in, channels, stride, layers=layers))
+            parts.append(ResidualBlock(channels_in, channels, stride, norm_first=norm_first, layers=layers))
             channels_in = channels
     net: torch_nn.Sequential = layers.Sequential(
         *parts, layers.AvgPool2d(4), layers.Flatten(), layers.Linear(channels_in, outputs)
