@@ -39,6 +39,7 @@ def test_default_setting():
         ({"paper": True, "noise_std": 0.01, "learn_noise": True, "noise_decay": 1.0}, "paper-learnednoise"),
         ({"paper": True, "seed": 3, "samples": 100}, "paper-samples100"),
         ({"augment": False}, "default-noaugment"),
+        ({"signal_spread": 0.0}, "default-spread0.0"),
     ],
 )
 def test_a_changed_hyperparameter_shows_in_the_name(changes, setting):
@@ -69,6 +70,7 @@ def test_the_norms_place_shows_in_the_name_and_reaches_the_network():
         ({"noise_std": float("inf")}, "noise .* got inf"),
         ({"noise_decay": 1.1}, "decay .* got 1.1"),
         ({"network": "vgg"}, "no network 'vgg'"),
+        ({"signal_spread": -1.0}, "signal spread .* got -1.0"),
         ({"norm_first": True}, "norm first .* cnn of mnist has none"),
         ({"device": "abacus"}, "device 'abacus' cannot be used"),
     ],

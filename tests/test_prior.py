@@ -89,3 +89,51 @@ def test_a_shallow_network_is_left_alone(build):
     before = [p.clone() for p in net.parameters()]
     assert not tagi.keep_signal(net, x)
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), before, strict=True))
+
+
+def hidden_spread(net, x):
+    """The standard deviation, from input to input, of each hidden layer's output means."""
+    found, hooks = [], []
+    layers = [part for part in net.modules() if isinstance(part, tagi.nn.Conv2d | tagi.nn.Linear)]
+    for layer in layers[:-1]:
+        hooks.append(layer.register_forward_hook(lambda _, __, z: found.append(z.mean.var(0).mean().sqrt().item())))
+    net(x)
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+@pytest.mark.parametrize("norm", ["none", "layer", "batch"])
+def test_spread_signal_makes_hidden_means_differ_by_the_number_asked_for(norm):
+    torch.manual_seed(0)
+    net = models.cifar_3conv(norm=norm)
+    x = torch.randn(16, 3, 32, 32)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    factors = tagi.spread_signal(net, x, 0.7)
+    after = {name: value.clone() for name, value in net.state_dict().items()}
+    assert hidden_spread(net, x) == pytest.approx([0.7] * 4, rel=1e-4)
+    weights = [name for name in before if name.endswith("weight.mean")]
+    assert len(factors) == len(weights) - 1
+    for name, factor in zip(weights, [*factors, 1.0], strict=True):
+        var = name.removesuffix("mean") + "var"
+        assert torch.allclose(after[name], before[name] * factor)
+        assert torch.allclose(after[var], before[var] * factor**2)
+    assert all(torch.equal(after[name], before[name]) for name in before if ".weight." not in name)
+
+
+def test_spread_signal_leaves_the_scale_alone_where_inputs_do_not_differ():
+    equal = torch.ones(4, 3, 32, 32)
+    assert tagi.spread_signal(models.cifar_3conv(), equal) == [1.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("inputs", "std", "message"),
+    [
+        (torch.ones(1, 3, 32, 32), 0.5, "at least two"),
+        (torch.full((2, 3, 32, 32), float("nan")), 0.5, "inputs"),
+        (torch.ones(2, 3, 32, 32), 0.0, "std"),
+    ],
+)
+def test_spread_signal_names_a_bad_argument(inputs, std, message):
+    with pytest.raises(ValueError, match=message):
+        tagi.spread_signal(models.cifar_3conv(), inputs, std)

@@ -14,7 +14,7 @@ from torchtagi.likelihood import (
     Regression,
 )
 from torchtagi.parameter import GaussianParameter
-from torchtagi.prior import keep_signal, match_prior, use_relu_prior
+from torchtagi.prior import keep_signal, match_prior, spread_signal, use_relu_prior
 from torchtagi.update import Update
 
 __all__ = [
@@ -37,5 +37,6 @@ __all__ = [
     "nn",
     "restore",
     "save",
+    "spread_signal",
     "use_relu_prior",
 ]

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from torchtagi.parameter import GaussianParameter
+from torchtagi.prior import SPREAD
 from torchtagi.run_config import ClassifierConfig, check_device, whole
 from torchtagi.runs import Row
 from torchtagi.tasks import Network, Task, find_task
@@ -26,9 +27,12 @@ class TrainConfig(ClassifierConfig):
     noise_decay: float
     relu_prior: bool
     prior_inputs: int
-    """How many training inputs `match_prior` looks at; 0 leaves the prior alone."""
+    """How many training inputs the prior is fitted to (`spread_signal`, `match_prior`); 0 leaves it alone."""
     differentiate_statistics: bool = False
     """Norm layers' messages know that their statistics move (`nn.norm`)."""
+    signal_spread: float = 0.0
+    """How much the means of hidden units shall differ between images before anything is learned (`spread_signal`);
+    0 leaves them alone."""
     norm_first: bool = False
     """Norm layers stand before their ReLU; behind it, the authors' order, unless set."""
 
@@ -45,6 +49,8 @@ class TrainConfig(ClassifierConfig):
                 whole(name, getattr(self, name), 1)
         whole("prior_inputs", self.prior_inputs, 0)
         self.check_seed()
+        if not (self.signal_spread >= 0 and math.isfinite(self.signal_spread)):
+            raise ValueError(f"signal spread must be finite and not negative, got {self.signal_spread}")
         if not (self.noise_std > 0 and math.isfinite(self.noise_std)):
             raise ValueError(f"noise must be positive and finite, got {self.noise_std}")
         if not 0 < self.noise_decay <= 1:
@@ -67,7 +73,14 @@ class TrainConfig(ClassifierConfig):
 
 
 NOT_IN_SETTING = ("task", "network", "setting", "seed", "epochs", "device", "threads")
-SHORT = {"batch_size": "batch", "noise_std": "noise", "noise_decay": "decay", "rule": "", "norm_first": "normfirst"}
+SHORT = {
+    "batch_size": "batch",
+    "noise_std": "noise",
+    "noise_decay": "decay",
+    "rule": "",
+    "norm_first": "normfirst",
+    "signal_spread": "spread",
+}
 
 
 def configure(
@@ -121,6 +134,7 @@ def paper_setting(network: Network) -> dict[str, Any]:
         "noise_decay": 0.975,
         "relu_prior": False,
         "prior_inputs": 0,
+        "signal_spread": 0.0,
         "differentiate_statistics": False,
         "norm_first": False,
         "augment": network.paper_augments,
@@ -137,6 +151,7 @@ def default_setting(task: Task) -> dict[str, Any]:
         "noise_decay": 1.0,
         "relu_prior": True,
         "prior_inputs": 16,
+        "signal_spread": SPREAD,
         "differentiate_statistics": True,
         "norm_first": False,
         # In the first epoch every image is new. Seen again unchanged it would count as evidence, and is none.

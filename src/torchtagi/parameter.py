@@ -37,6 +37,8 @@ class GaussianParameter(nn.Module):
 
     The prior's variance is (var_gain·std)²; its mean is drawn from N(0, (mean_gain·std)²), so that units of a
     layer differ. A gain multiplies a standard deviation.
+
+    `shared` says that each entry acts at many places of a sample, as a convolution's do; `Update` counts it.
     """
 
     def __init__(
@@ -46,10 +48,12 @@ class GaussianParameter(nn.Module):
         *,
         mean_gain: float = 1.0,
         var_gain: float = 1.0,
+        shared: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        self.shared = shared
         self.mean = nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
         self.var = nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
         self.reset(std, mean_gain=mean_gain, var_gain=var_gain)

@@ -13,7 +13,7 @@ from torchtagi.config import TrainConfig
 from torchtagi.likelihood import ClassPrediction, HierarchicalClassification
 from torchtagi.nn.norm import Norm
 from torchtagi.prediction import channels_last, predict
-from torchtagi.prior import keep_signal, match_prior, use_relu_prior
+from torchtagi.prior import keep_signal, match_prior, spread_signal, use_relu_prior
 from torchtagi.runs import Row, Run
 from torchtagi.tasks import find_task
 from torchtagi.update import Update
@@ -80,6 +80,8 @@ def prior_network(config: TrainConfig, train: data.ImageSet) -> torch.nn.Module:
     if config.prior_inputs:
         first = data.epoch_order(len(train), config.seed, 0)[: config.prior_inputs]
         inputs = train.images[first.to(train.images.device)]
+        if config.signal_spread:
+            spread_signal(net, inputs, config.signal_spread)
         match_prior(net, inputs)
         keep_signal(net, inputs)
     return net

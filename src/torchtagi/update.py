@@ -20,7 +20,17 @@ h = var.grad. Three rules apply it:
              Around it a trust region: R ≥ κ v bounds the Kalman gain; no step moves the outputs by more than τ, nor
              a weight by more than c prior standard deviations; no variance shrinks below `floor` of itself at once:
 
-                 α ← min(1, α, τ/√q);   m⁺ = m + clip(α s g, ±c√s);   s⁺ = s · max(1 + α s h, floor)
+                 α ← min(1, α, τ/√q);   m⁺ = m + clip(α s g, ±c√s);   s⁺ = s · max(1 + α ρ s h, floor)
+
+             ρ is 1 but for shared parameters, those of convolutions. One such weight acts at many places of an
+             image, and h adds up what each place says as if it had a weight of its own: Σ_p J_p² where the
+             derivative is Σ_p J_p. But g knows the sum. Under the model a message has E[g²] = −h for a weight that
+             acts once, so what sharing adds can be read from the lengths of both, tensor by tensor:
+
+                 ρ = max(1, Σ s g² / (λ Σ −s h))
+
+             A linear layer has 1.0 by this measure, the first convolution of a CIFAR-10 network 200. With ρ the
+             variance of a convolution's weight that acts equally at all places is exact.
 
              Uncertain parameters that take part in the outputs but are not updated (`frozen`, a GAN's discriminator
              while its generator learns) are noise to the others, and noise that a batch shares. Its variance along
@@ -32,7 +42,7 @@ docs/design.md has the derivation and the measurements behind the constants.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -60,6 +70,7 @@ class Update(torch.optim.Optimizer):
     applied, 1 for Bayes' rule; it is there for torch's schedulers. `outputs` is the module whose output the
     likelihood sees, if that is not `net` itself. `frozen` are modules between `net` and that output which stay as
     they are, but whose uncertainty the coherent rule has to count; let messages reach them (`requires_grad`).
+    `count_sharing=False` leaves ρ of the coherent rule at 1.
 
     After a step `reports` holds one dictionary a group: `alpha`, the fraction applied; `innovation`, the mean of
     r²/(v+R), near 1 where the predicted variance is right; `clipped` and `floored`, how many entries a bound on
@@ -75,6 +86,7 @@ class Update(torch.optim.Optimizer):
         groups: Sequence[dict[str, Any]] | None = None,
         outputs: nn.Module | None = None,
         frozen: Sequence[nn.Module] = (),
+        count_sharing: bool = True,
         gain_bound: float = 0.3,
         output_bound: float = 6.0,
         weight_bound: float = 1.0,
@@ -90,6 +102,7 @@ class Update(torch.optim.Optimizer):
         if not gain_bound >= 0:
             raise ValueError(f"gain_bound must not be negative, got {gain_bound}")
         self.rule = rule
+        self.count_sharing = count_sharing and rule == "coherent"
         self.output_bound, self.weight_bound, self.floor = output_bound, weight_bound, floor
         self.process_group, self.sharded, self.averaged_over = parallelism(net)
         super().__init__([group_of(group) for group in groups or [{"modules": [net]}]], {"lr": lr})
@@ -117,7 +130,7 @@ class Update(torch.optim.Optimizer):
         everything = [Group(group, self.sharded, self.averaged_over) for group in self.param_groups]
         groups = [group for group in everything if group.means]
         if groups or self.sharded:  # a process whose shards are all empty still has its share in the sums
-            heard, q, q_frozen = self.gather(groups)
+            heard, q, q_frozen, shared = self.gather(groups)
             if not math.isfinite(sum(heard) + q + q_frozen):
                 raise FloatingPointError(
                     "the messages are not finite, so no parameter was changed: an input or a target is far "
@@ -125,6 +138,10 @@ class Update(torch.optim.Optimizer):
                 )
             apply = {"paper": self.paper, "capped": self.capped, "coherent": self.coherent}[self.rule]
             alpha = self.line_search(heard, q, q_frozen) if self.rule == "coherent" else 1.0
+            if shared:
+                places = iter(shared)
+                for group in groups:
+                    group.count_sharing(places, heard.innovation)
             self.reports = []
             for group in everything:
                 fraction = alpha * group.lr if group.heard else 0.0
@@ -140,8 +157,9 @@ class Update(torch.optim.Optimizer):
         self.ledger.entries.clear()
         return evidence
 
-    def gather(self, groups: list[Group]) -> tuple[Heard, float, float]:
-        """What was heard, q and q_frozen, over everything the messages came from: micro-batches and processes."""
+    def gather(self, groups: list[Group]) -> tuple[Heard, float, float, list[float]]:
+        """What was heard, q, q_frozen, and of each shared tensor Σ s g² and Σ −s h in turn, over everything the
+        messages came from: micro-batches and processes."""
         if not self.ledger.entries:
             raise RuntimeError(
                 "there are messages on the parameters, but none came through the output of the module given "
@@ -153,16 +171,18 @@ class Update(torch.optim.Optimizer):
         q += 0.0 * sum(group.largest_shrink() for group in groups)
         frozen = [Group(group, self.sharded, self.averaged_over) for group in self.frozen]
         q_frozen = sum(group.squares() for group in frozen if group.means)
+        shared = [part for group in groups for part in group.shared_sums()] if self.count_sharing else []
         if self.process_group is None:
-            return heard, q, q_frozen
-        if not self.sharded:  # every process holds all weights, and so all of q, already
-            q /= dist.get_world_size(self.process_group)
-            q_frozen /= dist.get_world_size(self.process_group)
+            return heard, q, q_frozen, shared
+        of_weights = [q, q_frozen, *shared]
+        if not self.sharded:  # every process holds all weights, and so all of these sums, already
+            of_weights = [part / dist.get_world_size(self.process_group) for part in of_weights]
         device = self.param_groups[0]["params"][0].device
-        numbers = torch.tensor([*heard, q, q_frozen], dtype=torch.float64, device=device)
+        numbers = torch.tensor([*heard, *of_weights], dtype=torch.float64, device=device)
         dist.all_reduce(numbers, group=self.process_group)
-        *sums, q, q_frozen = numbers.tolist()
-        return Heard(*sums), q, q_frozen
+        sums = numbers.tolist()
+        q, q_frozen, *shared = sums[len(heard) :]
+        return Heard(*sums[: len(heard)]), q, q_frozen, shared
 
     def line_search(self, heard: Heard, q: float, q_frozen: float = 0.0) -> float:
         """α of the coherent rule."""
@@ -211,23 +231,29 @@ class Group:
     steps: Tensors  # s g, the direction of the means
     terms: Tensors  # s g², its squared length in prior standard deviations
     shrinks: Tensors  # s h, the relative change of the variances
-    length: float
+    lengths: list[float]
+    length: float  # of all terms
     most_shrink: float
+    shared: list[int | None]  # of each shared tensor its place in the columns; None: none of it is on this process
 
     def __init__(self, group: dict[str, Any], sharded: bool, averaged_over: int) -> None:
         self.lr = float(group["lr"])
         self.heard = False  # whether a message came, be it to another process's shards
         tensors = group["params"]
         columns: list[list[Tensor]] = [[], [], [], []]
-        for mean, var in zip(tensors[::2], tensors[1::2], strict=True):
+        self.shared = []
+        for mean, var, shared in zip(tensors[::2], tensors[1::2], group["shared"], strict=True):
             row = (mean, var, mean.grad, var.grad)
             if row[2] is None or row[3] is None:
                 continue
             self.heard = True
             if sharded:
                 row = tuple(tensor.to_local() for tensor in row)
-                if not row[0].numel():
-                    continue
+            here = row[0].numel() > 0
+            if shared:
+                self.shared.append(len(columns[0]) if here else None)
+            if not here:
+                continue
             for column, tensor in zip(columns, row, strict=True):
                 column.append(tensor)
         self.means, self.vars, self.dmeans, self.dvars = columns
@@ -239,7 +265,8 @@ class Group:
         """Σ s g² over the group."""
         self.steps = torch._foreach_mul(self.vars, self.dmeans)
         self.terms = torch._foreach_mul(self.steps, self.dmeans)
-        self.length = sum(total.item() for total in torch._foreach_norm(self.terms, 1))  # no term is negative
+        self.lengths = [total.item() for total in torch._foreach_norm(self.terms, 1)]  # no term is negative
+        self.length = sum(self.lengths)
         return self.length
 
     def largest_shrink(self) -> float:
@@ -247,6 +274,22 @@ class Group:
         self.shrinks = torch._foreach_mul(self.vars, self.dvars)
         self.most_shrink = largest(self.shrinks)
         return self.most_shrink
+
+    def shared_sums(self) -> list[float]:
+        """Σ s g² and Σ −s h of each shared tensor in turn."""
+        sums: list[float] = []
+        for place in self.shared:
+            sums += (0.0, 0.0) if place is None else (self.lengths[place], -self.shrinks[place].sum().item())
+        return sums
+
+    def count_sharing(self, sums: Iterator[float], innovation: float) -> None:
+        """Multiply the relative change of each shared tensor's variances by its ρ."""
+        for place in self.shared:
+            length, shrink = next(sums), next(sums)
+            expected = innovation * shrink
+            if place is not None and length > expected > 0:
+                self.shrinks[place].mul_(length / expected)
+                self.most_shrink = max(self.most_shrink, largest([self.shrinks[place]]))
 
 
 def largest(tensors: Tensors) -> float:
@@ -285,11 +328,12 @@ def group_of(described: dict[str, Any]) -> dict[str, Any]:
     """A torch parameter group: its tensors as mean, var, mean, var, …"""
     options = {key: value for key, value in described.items() if key != "modules"}
     tensors: list[Tensor] = []
-    for parameter in gaussian_parameters(described["modules"]):
+    parameters = gaussian_parameters(described["modules"])
+    for parameter in parameters:
         tensors += [parameter.mean, parameter.var]
     if not tensors:
         raise ValueError("Update needs at least one GaussianParameter, and found none in the modules given")
-    return {"params": tensors, **options}
+    return {"params": tensors, "shared": [parameter.shared for parameter in parameters], **options}
 
 
 def gaussian_parameters(modules: Iterable[nn.Module]) -> list[GaussianParameter]:

@@ -1,5 +1,6 @@
 """The rules that turn messages into posteriors."""
 
+import copy
 import math
 
 import pytest
@@ -280,3 +281,60 @@ def test_coherent_shrinks_the_variance_where_predictions_are_perfect() -> None:
     condition(net, "coherent", x, y)
     assert torch.equal(net.weight.mean.detach(), before["weight.mean"])
     assert bool((net.weight.var < before["weight.var"]).all())
+
+
+# ---- shared weights ------------------------------------------------------------------------------------------
+
+
+def mean_of_convolution(places: int) -> torch.nn.Module:
+    """A 1×1 convolution averaged over all places: its weight acts at each of them."""
+    return torch.nn.Sequential(
+        tagi.nn.Conv2d(1, 1, 1, bias=False, dtype=torch.float64),
+        tagi.nn.AvgPool2d((places, 1)),
+        tagi.nn.Flatten(),
+    )
+
+
+@pytest.mark.parametrize("places", [1, 4, 25])
+def test_a_shared_weight_is_as_certain_afterwards_as_its_exact_posterior(places: int) -> None:
+    """y = w·c + e whatever the number of places: the diagonal sum over places would be off by their number."""
+    c, noise_std, prior_var = 1.7, 0.6, 0.8
+    net = mean_of_convolution(places)
+    weight = net[0].weight
+    weight.set_(0.3, prior_var)
+    x = torch.full((1, 1, places, 1), c, dtype=torch.float64)
+    condition(net, "coherent", x, torch.tensor([[1.1]], dtype=torch.float64), noise_std, gain_bound=0.0)
+    gain = prior_var * c / (prior_var * c * c + noise_std**2)
+    assert weight.mean.item() == pytest.approx(0.3 + gain * (1.1 - 0.3 * c))
+    assert weight.var.item() == pytest.approx(prior_var * (1 - gain * c))
+
+
+def test_without_counting_a_shared_weight_stays_too_uncertain() -> None:
+    counted = mean_of_convolution(25)
+    uncounted = copy.deepcopy(counted)
+    x, y = torch.ones(1, 1, 25, 1, dtype=torch.float64), torch.tensor([[1.0]], dtype=torch.float64)
+    condition(counted, "coherent", x, y)
+    condition(uncounted, "coherent", x, y, count_sharing=False)
+    before = mean_of_convolution(25)[0].weight.var  # the same for all
+    lost = [1 - (net[0].weight.var / before).item() for net in (counted, uncounted)]
+    assert lost[0] == pytest.approx(25 * lost[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("rule", ["paper", "capped"])
+def test_the_other_rules_do_not_count_sharing(rule: str) -> None:
+    torch.manual_seed(0)
+    nets = [mean_of_convolution(9)]
+    nets.append(copy.deepcopy(nets[0]))
+    x, y = torch.randn(3, 1, 9, 1, dtype=torch.float64), torch.randn(3, 1, dtype=torch.float64)
+    for net, count in zip(nets, (True, False), strict=True):
+        condition(net, rule, x, y, count_sharing=count)
+    assert torch.equal(nets[0][0].weight.var, nets[1][0].weight.var)
+
+
+def test_which_parameters_are_shared() -> None:
+    layers = tagi.nn
+    shared = [layers.Conv2d(2, 3, 3), layers.ConvTranspose2d(2, 3, 3), layers.BatchNorm2d(3)]
+    own = [layers.Linear(2, 3), layers.BatchNorm1d(3), layers.LayerNorm(3)]
+    for layer in [*shared, *own, layers.LayerNorm((3, 2, 2)), layers.LayerNorm((3, 2, 2), channel_affine=True)]:
+        wanted = layer in shared or getattr(layer, "channel_affine", False)
+        assert [part.shared for part in (layer.weight, layer.bias)] == [wanted, wanted], layer

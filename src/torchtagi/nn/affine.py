@@ -147,6 +147,7 @@ class Linear(Affine):
             fan_in=in_features,
             fan_out=out_features,
             prior=(prior, mean_gain, var_gain),
+            shared=False,
             device=device,
             dtype=dtype,
         )
@@ -197,6 +198,7 @@ class ConvolutionLayer(Affine):
             fan_in=in_channels // groups * window,
             fan_out=out_channels // groups * window,
             prior=prior,
+            shared=True,
             device=device,
             dtype=dtype,
         )

@@ -58,6 +58,7 @@ class Layer(nn.Module):
         fan_in: int,
         fan_out: int,
         prior: tuple[str, float, float],
+        shared: bool,
         device: torch.device | str | None,
         dtype: torch.dtype | None,
     ) -> None:
@@ -65,12 +66,9 @@ class Layer(nn.Module):
         not their gains: those set how loud the inputs are heard."""
         self.prior, self.mean_gain, self.var_gain = prior
         std = prior_std(self.prior, fan_in, fan_out)
-        self.weight = GaussianParameter(
-            shape, std, mean_gain=self.mean_gain, var_gain=self.var_gain, device=device, dtype=dtype
-        )
-        self.register_module(
-            "bias", GaussianParameter((bias_units,), std, device=device, dtype=dtype) if bias_units else None
-        )
+        options: dict[str, Any] = {"shared": shared, "device": device, "dtype": dtype}
+        self.weight = GaussianParameter(shape, std, mean_gain=self.mean_gain, var_gain=self.var_gain, **options)
+        self.register_module("bias", GaussianParameter((bias_units,), std, **options) if bias_units else None)
 
     if TYPE_CHECKING:
 

@@ -207,7 +207,9 @@ class LayerNorm(Norm):
         units = 1
         for size in self.affine_shape:
             units *= size
-        self.add_affine(self.affine_shape, elementwise_affine, bias, units, device=device, dtype=dtype)
+        self.add_affine(
+            *(self.affine_shape, elementwise_affine, bias, units), shared=channel_affine, device=device, dtype=dtype
+        )
 
     def forward(self, x: Gaussian | Tensor) -> Gaussian:
         x = as_gaussian(x)
@@ -271,7 +273,10 @@ class BatchNorm(Norm):
         self.track_running_stats, self.correction = track_running_stats, correction
         self.use_running, self.sync = use_running, sync
         self.differentiate_statistics = differentiate_statistics
-        self.add_affine((num_features,), affine, True, num_features, device=device, dtype=dtype)
+        of_pixels = 4 in self.ranks
+        self.add_affine(
+            *((num_features,), affine, True, num_features), shared=of_pixels, device=device, dtype=dtype
+        )
         for name, value in (("running_mean", 0.0), ("running_var", 1.0)):
             running = torch.full((num_features,), value, device=device, dtype=dtype)
             self.register_buffer(name, running if track_running_stats else None)
