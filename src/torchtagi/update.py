@@ -38,6 +38,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from torchtagi.listening import Heard, Ledger, Tap
 from torchtagi.parameter import GaussianParameter
@@ -98,6 +99,11 @@ class Update(torch.optim.Optimizer):
         self.ledger = Ledger(gain_bound if rule == "coherent" else 0.0)
         (outputs or net).register_forward_hook(Tap(self.ledger))
 
+    def holds(self, tensors: Iterable[Tensor]) -> bool:
+        """Whether messages on these tensors are this update's, to apply or to count, and to clear."""
+        own = {id(tensor) for group in self.param_groups + self.frozen for tensor in group["params"]}
+        return own.issuperset(map(id, tensors))
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         for group in self.param_groups + self.frozen:
             for tensor in group["params"]:
@@ -107,13 +113,36 @@ class Update(torch.optim.Optimizer):
                     tensor.grad.zero_()
         self.ledger.entries.clear()
 
-    @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Apply the messages. A closure is evaluated first, with messages on; its value is returned."""
+        if self.has_hooks() or torch._C._autograd._profiler_enabled():
+            return self.watched_step(closure)
+        return self.bare_step(closure)
+
+    # Torch wraps every optimizer's `step` for hooks and the profiler, unless it is marked as wrapped already. That
+    # costs a tenth of a small network's step even where nobody looks, so it is done here, where somebody does.
+    step.hooked = True  # type: ignore[attr-defined]
+
+    def has_hooks(self) -> bool:
+        return bool(
+            self._optimizer_step_pre_hooks
+            or self._optimizer_step_post_hooks
+            or _global_optimizer_pre_hooks
+            or _global_optimizer_post_hooks
+        )
+
+    def bare_step(self, closure: Callable[[], Any] | None = None) -> Any:
         evidence = None
         if closure is not None:
             with torch.enable_grad():
                 evidence = closure()
+        with torch.no_grad():
+            self.apply_messages()
+        return evidence
+
+    watched_step = torch.optim.Optimizer.profile_hook_step(bare_step)
+
+    def apply_messages(self) -> None:
         everything = [Group(group, self.sharded, self.averaged_over) for group in self.param_groups]
         groups = [group for group in everything if group.means]
         if groups or self.sharded:  # a process whose shards are all empty still has its share in the sums
@@ -138,7 +167,6 @@ class Update(torch.optim.Optimizer):
                     }
                 )
         self.ledger.entries.clear()
-        return evidence
 
     def gather(self, groups: list[Group]) -> tuple[Heard, float, float]:
         """What was heard, q and q_frozen, over everything the messages came from: micro-batches and processes."""
@@ -216,21 +244,17 @@ class Group:
 
     def __init__(self, group: dict[str, Any], sharded: bool, averaged_over: int) -> None:
         self.lr = float(group["lr"])
-        self.heard = False  # whether a message came, be it to another process's shards
         tensors = group["params"]
-        columns: list[list[Tensor]] = [[], [], [], []]
-        for mean, var in zip(tensors[::2], tensors[1::2], strict=True):
-            row = (mean, var, mean.grad, var.grad)
-            if row[2] is None or row[3] is None:
-                continue
-            self.heard = True
-            if sharded:
-                row = tuple(tensor.to_local() for tensor in row)
-                if not row[0].numel():
-                    continue
-            for column, tensor in zip(columns, row, strict=True):
-                column.append(tensor)
-        self.means, self.vars, self.dmeans, self.dvars = columns
+        rows = [
+            (mean, var, dmean, dvar)
+            for mean, var in zip(tensors[::2], tensors[1::2], strict=True)
+            if (dmean := mean.grad) is not None and (dvar := var.grad) is not None
+        ]
+        self.heard = bool(rows)  # whether a message came, be it to another process's shards
+        if sharded:
+            rows = [tuple(tensor.to_local() for tensor in row) for row in rows]
+            rows = [row for row in rows if row[0].numel()]
+        self.means, self.vars, self.dmeans, self.dvars = map(list, zip(*rows, strict=True)) if rows else ([],) * 4
         if averaged_over > 1 and self.means:
             self.dmeans = list(torch._foreach_mul(self.dmeans, averaged_over))
             self.dvars = list(torch._foreach_mul(self.dvars, averaged_over))
