@@ -45,11 +45,25 @@ class Call:
 
 
 class Ledger:
-    """Where `Listen` writes; `bound` is κ of the update rule, zero for none."""
+    """What was heard since the last step; `bound` is κ of the update rule, zero for none."""
 
     def __init__(self, bound: float) -> None:
         self.bound = bound
         self.entries: list[tuple[Call, Tensor, Tensor, Tensor]] = []
+
+    def hear(self, call: Call, var: Tensor, dmean: Tensor, dvar: Tensor) -> tuple[Tensor, Tensor]:
+        """Note a message to outputs of this variance; returns it with its gain bounded."""
+        if self.bound:
+            # R ≥ κ v is −dv ≤ 1/((1 + κ) v); a louder message is scaled down to that
+            excess = (var * dvar).mul_(-1 - self.bound).clamp_(min=1)
+            dmean, dvar = dmean / excess, dvar / excess
+        square = dmean * dmean
+        own = square * var
+        # An entry not observed has dm = dv = 0. A message that widens (dv > 0, as AGVI's may) is no observation
+        # with noise; it moves the mean by v dm, as one without noise would.
+        explained = torch.where(dvar < 0, square / dvar, -own)
+        self.entries.append((call, torch.count_nonzero(dvar), explained.sum(), own.sum()))
+        return dmean, dvar
 
     def sums(self) -> Heard:
         observations = explained = own_var = 0.0
@@ -62,7 +76,7 @@ class Ledger:
 
 
 class Listen(torch.autograd.Function):
-    """Passes a network's output on; on the way back it bounds the gain and writes to the ledger."""
+    """Passes a network's output on; on the way back its ledger hears the message."""
 
     @staticmethod
     def forward(ctx: Any, mean: Tensor, var: Tensor, ledger: Ledger, call: Call) -> Any:
@@ -73,16 +87,7 @@ class Listen(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
         (var,) = ctx.saved_tensors
-        if ctx.ledger.bound:
-            # R ≥ κ v is −dv ≤ 1/((1 + κ) v); a louder message is scaled down to that
-            excess = (var * dvar).mul_(-1 - ctx.ledger.bound).clamp_(min=1)
-            dmean, dvar = dmean / excess, dvar / excess
-        own = dmean * dmean * var
-        # An entry not observed has dm = dv = 0. A message that widens (dv > 0, as AGVI's may) is no observation
-        # with noise; it moves the mean by v dm, as one without noise would.
-        explained = torch.where(dvar < 0, dmean * dmean / dvar, -own)
-        ctx.ledger.entries.append((ctx.call, torch.count_nonzero(dvar), explained.sum(), own.sum()))
-        return dmean, dvar, None, None
+        return *ctx.ledger.hear(ctx.call, var, dmean, dvar), None, None
 
 
 class Tap:
@@ -118,6 +123,14 @@ class InertTap:
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
         return None
+
+
+def hears_alone(net: nn.Module, ledger: Ledger) -> bool:
+    """Whether this ledger's tap is all that is hooked to the network."""
+    if net._forward_pre_hooks or net._backward_hooks or net._backward_pre_hooks:
+        return False
+    hooks = [hook.ledger() if isinstance(hook, Tap) else hook for hook in net._forward_hooks.values()]
+    return [hook for hook in hooks if not (hook is None or isinstance(hook, InertTap))] == [ledger]
 
 
 def listen(z: Gaussian, ledger: Ledger, call: Call) -> Gaussian:

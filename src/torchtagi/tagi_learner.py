@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from torchtagi import data
-from torchtagi.condition import CHUNK
+from torchtagi.condition import CHUNK, condition
 from torchtagi.config import TrainConfig
+from torchtagi.gaussian import Gaussian
 from torchtagi.likelihood import ClassPrediction, HierarchicalClassification
 from torchtagi.nn.norm import Norm
 from torchtagi.prediction import channels_last, predict
@@ -38,16 +39,15 @@ class TagiLearner:
     def learn(self, x: Tensor, y: Tensor) -> tuple[int, dict[str, float]]:
         """The coherent rule conditions on a large batch in chunks (see `condition`), the others take it whole."""
         chunk = CHUNK if self.config.rule == "coherent" else len(x)
-        wrong, reports = 0, []
+        wrong, reports = [], []
+
+        def compare(z: Gaussian, labels: Tensor) -> None:
+            wrong.append(int((self.likelihood.log_probs(z).argmax(1) != labels).sum()))
+
         for inputs, labels in zip(x.split(chunk), y.split(chunk), strict=True):
-            z = self.net(inputs)
-            with torch.no_grad():
-                wrong += int((self.likelihood.log_probs(z).argmax(1) != labels).sum())
-            self.likelihood(z, labels).backward()
-            self.posterior.step()
-            self.posterior.zero_grad()
+            condition(self.net, self.likelihood, self.posterior, inputs, labels, chunk, before=compare)
             reports.append(self.posterior.reports[0])
-        return wrong, {
+        return sum(wrong), {
             key: sum(report[key] for report in reports) / len(reports) for key in ("alpha", "innovation")
         }
 

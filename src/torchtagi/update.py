@@ -41,6 +41,7 @@ docs/design.md has the derivation and the measurements behind the constants.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -48,6 +49,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from torchtagi.listening import Heard, Ledger, Tap
 from torchtagi.parameter import GaussianParameter
@@ -74,7 +76,7 @@ class Update(torch.optim.Optimizer):
 
     After a step `reports` holds one dictionary a group: `alpha`, the fraction applied; `innovation`, the mean of
     r²/(v+R), near 1 where the predicted variance is right; `clipped` and `floored`, how many entries a bound on
-    their mean's or variance's change held back.
+    their mean's or variance's change held back. `sharing` holds ρ of each shared tensor that heard something.
     """
 
     def __init__(
@@ -108,8 +110,14 @@ class Update(torch.optim.Optimizer):
         super().__init__([group_of(group) for group in groups or [{"modules": [net]}]], {"lr": lr})
         self.frozen = [{**group_of({"modules": frozen}), "lr": 0.0}] if frozen else []
         self.reports: list[dict[str, float]] = []
+        self.sharing: list[float] = []
         self.ledger = Ledger(gain_bound if rule == "coherent" else 0.0)
         (outputs or net).register_forward_hook(Tap(self.ledger))
+
+    def holds(self, tensors: Iterable[Tensor]) -> bool:
+        """Whether messages on these tensors are this update's, to apply or to count, and to clear."""
+        own = {id(tensor) for group in self.param_groups + self.frozen for tensor in group["params"]}
+        return own.issuperset(map(id, tensors))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         for group in self.param_groups + self.frozen:
@@ -120,17 +128,40 @@ class Update(torch.optim.Optimizer):
                     tensor.grad.zero_()
         self.ledger.entries.clear()
 
-    @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Apply the messages. A closure is evaluated first, with messages on; its value is returned."""
+        if self.has_hooks() or torch._C._autograd._profiler_enabled():
+            return self.watched_step(closure)
+        return self.bare_step(closure)
+
+    # Torch wraps every optimizer's `step` for hooks and the profiler, unless it is marked as wrapped already. That
+    # costs a tenth of a small network's step even where nobody looks, so it is done here, where somebody does.
+    step.hooked = True  # type: ignore[attr-defined]
+
+    def has_hooks(self) -> bool:
+        return bool(
+            self._optimizer_step_pre_hooks
+            or self._optimizer_step_post_hooks
+            or _global_optimizer_pre_hooks
+            or _global_optimizer_post_hooks
+        )
+
+    def bare_step(self, closure: Callable[[], Any] | None = None) -> Any:
         evidence = None
         if closure is not None:
             with torch.enable_grad():
                 evidence = closure()
+        with torch.no_grad():
+            self.apply_messages()
+        return evidence
+
+    watched_step = torch.optim.Optimizer.profile_hook_step(bare_step)
+
+    def apply_messages(self) -> None:
         everything = [Group(group, self.sharded, self.averaged_over) for group in self.param_groups]
         groups = [group for group in everything if group.means]
         if groups or self.sharded:  # a process whose shards are all empty still has its share in the sums
-            heard, q, q_frozen, shared = self.gather(groups)
+            heard, q, q_frozen, shared = self.gather(everything)
             if not math.isfinite(sum(heard) + q + q_frozen):
                 raise FloatingPointError(
                     "the messages are not finite, so no parameter was changed: an input or a target is far "
@@ -138,10 +169,14 @@ class Update(torch.optim.Optimizer):
                 )
             apply = {"paper": self.paper, "capped": self.capped, "coherent": self.coherent}[self.rule]
             alpha = self.line_search(heard, q, q_frozen) if self.rule == "coherent" else 1.0
-            if shared:
-                places = iter(shared)
-                for group in groups:
-                    group.count_sharing(places, heard.innovation)
+            if self.count_sharing:
+                self.sharing = [
+                    max(1.0, length / (heard.innovation * shrink)) if heard.innovation * shrink > 0 else 1.0
+                    for length, shrink in zip(shared[::2], shared[1::2], strict=True)
+                ]
+                factors = iter(self.sharing)
+                for group in everything:
+                    group.share(factors)
             self.reports = []
             for group in everything:
                 fraction = alpha * group.lr if group.heard else 0.0
@@ -155,9 +190,8 @@ class Update(torch.optim.Optimizer):
                     }
                 )
         self.ledger.entries.clear()
-        return evidence
 
-    def gather(self, groups: list[Group]) -> tuple[Heard, float, float, list[float]]:
+    def gather(self, everything: list[Group]) -> tuple[Heard, float, float, list[float]]:
         """What was heard, q, q_frozen, and of each shared tensor Σ s g² and Σ −s h in turn, over everything the
         messages came from: micro-batches and processes."""
         if not self.ledger.entries:
@@ -166,12 +200,13 @@ class Update(torch.optim.Optimizer):
                 "to Update: call that module itself, or name the one you call with outputs=..."
             )
         heard = self.ledger.sums()
+        groups = [group for group in everything if group.means]
         q = sum(group.squares() for group in groups)
         # every message counts here: what is not finite in any of them makes q so
         q += 0.0 * sum(group.largest_shrink() for group in groups)
         frozen = [Group(group, self.sharded, self.averaged_over) for group in self.frozen]
         q_frozen = sum(group.squares() for group in frozen if group.means)
-        shared = [part for group in groups for part in group.shared_sums()] if self.count_sharing else []
+        shared = [part for group in everything for part in group.shared_sums()] if self.count_sharing else []
         if self.process_group is None:
             return heard, q, q_frozen, shared
         of_weights = [q, q_frozen, *shared]
@@ -238,25 +273,24 @@ class Group:
 
     def __init__(self, group: dict[str, Any], sharded: bool, averaged_over: int) -> None:
         self.lr = float(group["lr"])
-        self.heard = False  # whether a message came, be it to another process's shards
         tensors = group["params"]
-        columns: list[list[Tensor]] = [[], [], [], []]
-        self.shared = []
-        for mean, var, shared in zip(tensors[::2], tensors[1::2], group["shared"], strict=True):
-            row = (mean, var, mean.grad, var.grad)
-            if row[2] is None or row[3] is None:
-                continue
-            self.heard = True
-            if sharded:
-                row = tuple(tensor.to_local() for tensor in row)
-            here = row[0].numel() > 0
-            if shared:
-                self.shared.append(len(columns[0]) if here else None)
-            if not here:
-                continue
-            for column, tensor in zip(columns, row, strict=True):
-                column.append(tensor)
-        self.means, self.vars, self.dmeans, self.dvars = columns
+        rows = [
+            (mean, var, dmean, dvar, shared)
+            for mean, var, shared in zip(tensors[::2], tensors[1::2], group["shared"], strict=True)
+            if (dmean := mean.grad) is not None and (dvar := var.grad) is not None
+        ]
+        self.heard = bool(rows)  # whether a message came, be it to another process's shards
+        if sharded:
+            rows = [(*(tensor.to_local() for tensor in row[:4]), row[4]) for row in rows]
+        here = [row[0].numel() > 0 for row in rows]
+        places = itertools.accumulate(here, initial=0)
+        self.shared = [
+            place if some else None for place, some, row in zip(places, here, rows, strict=False) if row[4]
+        ]
+        rows = list(itertools.compress(rows, here))
+        self.means, self.vars, self.dmeans, self.dvars, _ = (
+            map(list, zip(*rows, strict=True)) if rows else ([],) * 5
+        )
         if averaged_over > 1 and self.means:
             self.dmeans = list(torch._foreach_mul(self.dmeans, averaged_over))
             self.dvars = list(torch._foreach_mul(self.dvars, averaged_over))
@@ -282,13 +316,11 @@ class Group:
             sums += (0.0, 0.0) if place is None else (self.lengths[place], -self.shrinks[place].sum().item())
         return sums
 
-    def count_sharing(self, sums: Iterator[float], innovation: float) -> None:
-        """Multiply the relative change of each shared tensor's variances by its ρ."""
-        for place in self.shared:
-            length, shrink = next(sums), next(sums)
-            expected = innovation * shrink
-            if place is not None and length > expected > 0:
-                self.shrinks[place].mul_(length / expected)
+    def share(self, factors: Iterator[float]) -> None:
+        """Multiply the relative change of each shared tensor's variances by its ρ, the next of the factors."""
+        for place, factor in zip(self.shared, factors, strict=False):
+            if place is not None and factor > 1:
+                self.shrinks[place].mul_(factor)
                 self.most_shrink = max(self.most_shrink, largest([self.shrinks[place]]))
 
 

@@ -270,3 +270,27 @@ def test_a_saved_state_resumes_exactly(rule: str) -> None:
     run(twin, resumed, range(2, 4))
     assert_states_close(snapshot(net), snapshot(twin))
     assert_moved(before, snapshot(net))
+
+
+def test_hooks_and_the_profiler_see_a_step() -> None:
+    """Torch's own wrapper is there for whoever looks, though `step` does without it otherwise."""
+    net = fully_connected()
+    likelihood, posterior = tagi.Regression(1.0).double(), tagi.Update(net)
+    x, y = normal(5, 3), normal(5, 2, seed=1)
+    seen: list[tuple[str, Tensor]] = []
+    before = net[0].weight.mean.detach().clone()
+    for name, register in (
+        ("before", posterior.register_step_pre_hook),
+        ("after", posterior.register_step_post_hook),
+    ):
+        register(lambda *_, name=name: seen.append((name, net[0].weight.mean.detach().clone())))
+    likelihood(net(x), y).backward()
+    posterior.step()
+    assert [name for name, _ in seen] == ["before", "after"]
+    assert torch.equal(seen[0][1], before)
+    assert torch.equal(seen[1][1], net[0].weight.mean)
+    assert not torch.equal(before, net[0].weight.mean)
+    unhooked = tagi.Update(fully_connected())
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        unhooked.step()
+    assert "Optimizer.step#Update.step" in {event.key for event in profile.key_averages()}

@@ -32,7 +32,7 @@ from torch import Tensor
 from torchtagi.checks import require_labels
 from torchtagi.gaussian import Gaussian
 from torchtagi.likelihood.link import LabelLikelihood
-from torchtagi.likelihood.observation import observe, require_output
+from torchtagi.likelihood.observation import Message, observe, require_output
 
 
 def class_tree(classes: int) -> Tensor:
@@ -89,12 +89,12 @@ class HierarchicalClassification(LabelLikelihood):
         """How many outputs the network must have: the nodes of the tree."""
         return self.code.shape[1]
 
-    def forward(self, z: Gaussian, labels: Tensor) -> Tensor:
+    def message(self, z: Gaussian, y: Tensor) -> Message:
         require_output("z", z, self.outputs)
-        require_labels("labels", labels, len(z), self.classes)
-        target = self.code.to(z.dtype)[labels.long()]
+        require_labels("labels", y, len(z), self.classes)
+        target = self.code.to(z.dtype)[y.long()]
         observed = target != 0
-        self.score_link(z, labels)
+        self.score_link(z, y)
         return observe(z, target, self.training_noise_var(z, target, observed), observed)
 
     def predict(self, z: Gaussian) -> ClassPrediction:

@@ -24,29 +24,27 @@ from torch import Tensor
 
 from torchtagi.checks import require_values
 from torchtagi.gaussian import Gaussian
-from torchtagi.likelihood.observation import LOG_TWO_PI, Send, require_output
+from torchtagi.likelihood.observation import LOG_TWO_PI, Message, Observer, require_output
 
 
-class HeteroscedasticRegression(torch.nn.Module):
+class HeteroscedasticRegression(Observer):
     """The network's outputs are pairs (mean, noise variance); see `nn.EvenExp`."""
 
-    def forward(self, z: Gaussian, y: Tensor) -> Tensor:
+    def message(self, z: Gaussian, y: Tensor) -> Message:
         signal, noise = self.check(z, y)
-        with torch.no_grad():
-            n, w = noise.mean, noise.variance
-            precision = (signal.variance + n).reciprocal()
-            innovation = y - signal.mean
-            error = n * innovation * precision
-            error_var = n - n.square() * precision
-            prior_var = 3 * w + 2 * n.square()
-            # Δn/w = K/w (…) with K/w = 1/(3w + 2n²): no division by a w that may be tiny
-            dn = (error.square() + error_var - n) / prior_var
-            dw = (2 * error_var.square() + 4 * error_var * error.square() - prior_var) / prior_var.square()
-            dmean = torch.stack([innovation * precision, dn], -1).flatten(-2)
-            dvar = torch.stack([-precision, dw], -1).flatten(-2)
-            evidence = 0.5 * (innovation.square() * precision - precision.log() + LOG_TWO_PI).sum()
-        sent: Tensor = Send.apply(z.mean, z.var, evidence, dmean, dvar)
-        return sent
+        n, w = noise.mean, noise.variance
+        precision = (signal.variance + n).reciprocal()
+        innovation = y - signal.mean
+        error = n * innovation * precision
+        error_var = n - n.square() * precision
+        prior_var = 3 * w + 2 * n.square()
+        # Δn/w = K/w (…) with K/w = 1/(3w + 2n²): no division by a w that may be tiny
+        dn = (error.square() + error_var - n) / prior_var
+        dw = (2 * error_var.square() + 4 * error_var * error.square() - prior_var) / prior_var.square()
+        dmean = torch.stack([innovation * precision, dn], -1).flatten(-2)
+        dvar = torch.stack([-precision, dw], -1).flatten(-2)
+        evidence = 0.5 * (innovation.square() * precision - precision.log() + LOG_TWO_PI).sum()
+        return Message(evidence, dmean, dvar)
 
     def predict(self, z: Gaussian) -> Gaussian:
         """N(m, v + n) for each pair."""

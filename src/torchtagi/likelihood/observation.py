@@ -12,8 +12,8 @@ An entry that is not observed sends no message and adds nothing to the evidence.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,53 +25,27 @@ NOISE_MEMORY = 1600.0  # observations; 100 batches of 16 on one output
 LOG_TWO_PI = math.log(2 * math.pi)
 
 
+class Message(NamedTuple):
+    """What a batch says: its negative log-evidence, and (dm, dv) for each output."""
+
+    evidence: Tensor
+    dmean: Tensor
+    dvar: Tensor
+
+
 class Send(torch.autograd.Function):
-    """A batch's negative log-evidence, whose `backward()` sends the given messages."""
+    """A batch's negative log-evidence, whose `backward()` sends the message; `say` is called without gradients."""
 
     @staticmethod
-    def forward(
-        ctx: Any, mean: Tensor, var: Tensor | None, evidence: Tensor, dmean: Tensor, dvar: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, mean: Tensor, var: Tensor | None, say: Callable[[], Message]) -> Tensor:
+        evidence, dmean, dvar = say()
         ctx.save_for_backward(dmean, dvar)
-        return evidence.view_as(evidence)
+        return evidence
 
     @staticmethod
     def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:
         dmean, dvar = ctx.saved_tensors
-        return dmean * weight, dvar * weight if ctx.needs_input_grad[1] else None, None, None, None
-
-
-class Observe(torch.autograd.Function):
-    """The same for a noisy observation; where `observed` is False nothing was seen."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        mean: Tensor,
-        var: Tensor | None,
-        target: Tensor,
-        noise_var: Tensor,
-        observed: Tensor | None,
-    ) -> Tensor:
-        total = torch.zeros_like(mean) + noise_var if var is None else var + noise_var
-        precision = total.reciprocal()
-        innovation = target - mean
-        if observed is not None:
-            # a selection, not a product: an unobserved target may be NaN
-            innovation = torch.where(observed, innovation, 0.0)
-        dmean = innovation * precision
-        losses = (innovation * dmean).add_(total.log_())
-        count = mean.numel()
-        if observed is not None:
-            precision, losses = precision * observed, losses * observed
-            count = int(observed.sum())
-        ctx.save_for_backward(dmean, precision)
-        return losses.sum().add_(count * LOG_TWO_PI).mul_(0.5)
-
-    @staticmethod
-    def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:
-        dmean, precision = ctx.saved_tensors
-        return dmean * weight, precision * -weight if ctx.needs_input_grad[1] else None, None, None, None
+        return dmean * weight, dvar * weight if ctx.needs_input_grad[1] else None, None
 
 
 def require_fitting_noise(noise_var: Tensor, z: Gaussian) -> Tensor:
@@ -88,14 +62,36 @@ def require_fitting_noise(noise_var: Tensor, z: Gaussian) -> Tensor:
     return noise_var
 
 
-def observe(z: Gaussian, target: Tensor, noise_var: Tensor, observed: Tensor | None) -> Tensor:
-    """The negative log-evidence of targets seen through noise."""
+def observe(z: Gaussian, target: Tensor, noise_var: Tensor, observed: Tensor | None) -> Message:
+    """What targets seen through noise say; where `observed` is False nothing was seen."""
     require_fitting_noise(noise_var, z)
-    evidence: Tensor = Observe.apply(z.mean, z.var, target, noise_var, observed)
-    return evidence
+    total = z.variance + noise_var
+    precision = total.reciprocal()
+    innovation = target - z.mean
+    if observed is not None:
+        # a selection, not a product: an unobserved target may be NaN
+        innovation = torch.where(observed, innovation, 0.0)
+    dmean = innovation * precision
+    losses = (innovation * dmean).add_(total.mul_(2 * math.pi).log_())
+    if observed is not None:
+        precision, losses = precision * observed, losses * observed
+    return Message(losses.sum().mul_(0.5), dmean, precision.neg_())
 
 
-class Likelihood(nn.Module):
+class Observer(nn.Module):
+    """What sends a network its messages: a subclass says them, this class gives them to autograd."""
+
+    def message(self, z: Gaussian, y: Tensor) -> Message:
+        """What y says about the outputs z; called once a batch, without gradients."""
+        raise AssertionError("each likelihood says what its data tell")
+
+    def forward(self, z: Gaussian, y: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        require_output("z", z)
+        evidence: Tensor = Send.apply(z.mean, z.var, lambda: self.message(z, y, *args, **kwargs))
+        return evidence
+
+
+class Likelihood(Observer):
     """How data follow from a network's outputs: three verbs and a noise.
 
     `likelihood(z, y)`             the batch's negative log-evidence; call `.backward()` on it

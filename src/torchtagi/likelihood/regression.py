@@ -11,7 +11,7 @@ from torch import Tensor
 from torchtagi.checks import require_floating, require_positive
 from torchtagi.gaussian import Gaussian
 from torchtagi.likelihood.link import LabelLikelihood
-from torchtagi.likelihood.observation import Likelihood, observe, require_fitting_noise, require_output
+from torchtagi.likelihood.observation import Likelihood, Message, observe, require_fitting_noise, require_output
 
 
 class Regression(Likelihood):
@@ -23,7 +23,7 @@ class Regression(Likelihood):
     def __init__(self, noise_std: float | Sequence[float] | Tensor = 1.0, learn_noise: bool = False) -> None:
         super().__init__(noise_std, learn_noise)
 
-    def forward(self, z: Gaussian, y: Tensor, noise_std: Tensor | None = None) -> Tensor:
+    def message(self, z: Gaussian, y: Tensor, noise_std: Tensor | None = None) -> Message:
         target, observed = self.check(z, y)
         noise_var = self.training_noise_var(z, target, observed) if noise_std is None else given(noise_std, z)
         return observe(z, target, noise_var, observed)
@@ -67,7 +67,7 @@ class Binary(LabelLikelihood):
     def __init__(self, noise_std: float | Sequence[float] | Tensor = 1.0, learn_noise: bool = False) -> None:
         super().__init__(noise_std, learn_noise)
 
-    def forward(self, z: Gaussian, y: Tensor) -> Tensor:
+    def message(self, z: Gaussian, y: Tensor) -> Message:
         target = self.check(z, y)
         self.score_link(z, target)
         return observe(z, target, self.training_noise_var(z, target, None), None)

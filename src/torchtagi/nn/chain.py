@@ -10,6 +10,7 @@ What lies between two layers of a chain is the chain's own, so a ReLU may work i
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -33,6 +34,45 @@ class Link:
         self.saved_tensors = tensors
 
 
+def moments(
+    layers: Sequence[Layer], operands: Sequence[Sequence[Any]], mean: Tensor, var: Tensor | None
+) -> tuple[Tensor, Tensor | None, list[Link]]:
+    """The layers' forward halves in turn, each with its own operands."""
+    mean_asks, var_asks = mean.requires_grad, var is not None and var.requires_grad
+    links = []
+    free = False
+    for layer, own in zip(layers, operands, strict=True):
+        layer.check_input(mean)
+        function: Any = layer.function
+        asks = [isinstance(one, Tensor) and one.requires_grad for one in own]
+        link = Link(function, (mean_asks, var_asks, *asks), free)
+        mean, var = function.forward(link, mean, var, *own)
+        links.append(link)
+        mean_asks = mean_asks or any(asks)
+        var_asks = mean_asks and var is not None
+        free = function in OUTPUT_IS_FREE
+    return mean, var, links
+
+
+def messages(
+    links: Sequence[Link], dmean: Tensor | None, dvar: Tensor | None
+) -> tuple[Tensor | None, Tensor | None, list[Sequence[Tensor | None]]]:
+    """Their backward halves: the message to the input, and to each layer's operands."""
+    answers: list[Sequence[Tensor | None]] = []
+    owned = False
+    for link in reversed(links):
+        if dmean is None and dvar is None:  # nothing further up asks
+            answers.append((None,) * (len(link.needs_input_grad) - 2))
+            link.saved_tensors = ()
+            continue
+        link.owns_message = owned
+        dmean, dvar, *to_operands = link.function.backward(link, dmean, dvar)
+        link.saved_tensors = ()
+        answers.append(to_operands)
+        owned = owned or link.function not in PASSES_ON
+    return dmean, dvar, answers[::-1]
+
+
 class ChainMoments(torch.autograd.Function):
     """`layers` in turn; `operands` are all of theirs in a row, `counts` how many each has."""
 
@@ -40,44 +80,30 @@ class ChainMoments(torch.autograd.Function):
     def forward(
         ctx: Any, layers: list[Layer], counts: list[int], mean: Tensor, var: Tensor | None, *operands: Any
     ) -> tuple[Tensor, Tensor | None]:
-        _, _, mean_asks, var_asks, *operands_ask = ctx.needs_input_grad
-        ctx.links = []
-        saved: list[Tensor] = []
-        start, free = 0, False
-        for layer, count in zip(layers, counts, strict=True):
-            layer.check_input(mean)
-            function: Any = layer.function
-            asking = operands_ask[start : start + count]
-            link = Link(function, (mean_asks, var_asks, *asking), free)
-            mean, var = function.forward(link, mean, var, *operands[start : start + count])
-            saved += link.saved_tensors
-            ctx.links.append((link, count, len(link.saved_tensors)))
-            link.saved_tensors = ()  # torch keeps them, and frees them after the backward pass
-            mean_asks = mean_asks or any(asking)
-            var_asks = mean_asks and var is not None
-            start += count
-            free = function in OUTPUT_IS_FREE
-        ctx.save_for_backward(*saved)
+        mean, var, ctx.links = moments(layers, parts(operands, counts), mean, var)
+        # torch keeps them, and frees them after the backward pass
+        ctx.save_for_backward(*(tensor for link in ctx.links for tensor in link.saved_tensors))
+        ctx.kept = [len(link.saved_tensors) for link in ctx.links]
+        for link in ctx.links:
+            link.saved_tensors = ()
         return mean, var
 
     @staticmethod
     def backward(ctx: Any, *message: Tensor | None) -> tuple[Tensor | None, ...]:
-        dmean, dvar = message
-        saved = ctx.saved_tensors
-        end, owned = len(saved), False
-        answers: list[tuple[Tensor | None, ...]] = []
-        for link, count, kept in reversed(ctx.links):
-            if dmean is None and dvar is None:  # nothing further up asks
-                answers.append((None,) * count)
-                continue
-            link.saved_tensors = saved[end - kept : end]
-            link.owns_message = owned
-            dmean, dvar, *to_operands = link.function.backward(link, dmean, dvar)
-            link.saved_tensors = ()
-            answers.append(tuple(to_operands))
-            end -= kept
-            owned = owned or link.function not in PASSES_ON
-        return None, None, dmean, dvar, *(answer for part in reversed(answers) for answer in part)
+        for link, saved in zip(ctx.links, parts(ctx.saved_tensors, ctx.kept), strict=True):
+            link.saved_tensors = saved
+        dmean, dvar, answers = messages(ctx.links, *message)
+        return None, None, dmean, dvar, *(answer for part in answers for answer in part)
+
+
+def parts(row: Sequence[Any], counts: Iterable[int]) -> list[Sequence[Any]]:
+    """A row cut into pieces of these lengths."""
+    start = 0
+    pieces = []
+    for count in counts:
+        pieces.append(row[start : start + count])
+        start += count
+    return pieces
 
 
 OUTPUT_IS_FREE: set[Any] = set()
@@ -106,11 +132,11 @@ class Sequential(nn.Sequential):
 
 
 def joins(part: Any) -> bool:
-    return (
-        isinstance(part, Layer)
-        and part.function is not None
-        and not (part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks)
-    )
+    return isinstance(part, Layer) and part.function is not None and not has_hooks(part)
+
+
+def has_hooks(part: nn.Module) -> bool:
+    return bool(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks)
 
 
 def run(chain: list[Layer], x: Any) -> Any:
