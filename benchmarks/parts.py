@@ -4,7 +4,7 @@
 
 One pass over the first 10,000 training images, one thread, error on the first 5,000 test images (so ±0.7 %).
 `training error` is that of each image before it was learned from, over the whole pass. `variance_left` is the mean
-variance of each layer's weights relative to the prior's, `sharing` ρ of each shared tensor (see `torchtagi.update`),
+variance of each layer's weights relative to the prior's; `sharing` is ρ of each shared tensor (`torchtagi.update`),
 weights and biases in turn, averaged over the last hundred steps.
 """
 
@@ -51,8 +51,13 @@ def learn(network: str, setting: str, samples: int, seed: int) -> dict[str, obje
         if isinstance(event, Step):
             sharing = [*sharing[-99:], update.sharing]
         if isinstance(event, EpochEnd):
-            row = {key: round(event.row[key], 4) for key in ("error", "nll", "ece", "train_error", "noise_std", "alpha")}
-    layers = zip(weighted_layers(training.learner.net), weighted_layers(prior_network(config, training.train)), strict=True)
+            row = {
+                key: round(event.row[key], 4)
+                for key in ("error", "nll", "ece", "train_error", "noise_std", "alpha")
+            }
+    layers = zip(
+        weighted_layers(training.learner.net), weighted_layers(prior_network(config, training.train)), strict=True
+    )
     left = [(now.weight.var.mean() / before.weight.var.mean()).item() for now, before in layers]
     return {
         **{"network": network, "setting": setting, "images": samples, "seed": seed, **row},
@@ -70,7 +75,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="append the rows to this file; those it has are not run again")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    rows = [json.loads(line) for line in options.json.read_text().splitlines()] if options.json and options.json.exists() else []
+    rows = (
+        [json.loads(line) for line in options.json.read_text().splitlines()]
+        if options.json and options.json.exists()
+        else []
+    )
     done = {(row["network"], row["setting"], row["images"], row["seed"]) for row in rows}
     for seed in range(options.seeds):
         for network in options.networks:

@@ -51,6 +51,17 @@ def convolutional() -> nn.Module:
     )
 
 
+def one_kernel() -> nn.Module:
+    """Its convolution's weight has no second shard."""
+    return nn.Sequential(
+        tagi.nn.Unflatten(1, (1, 6, 6)),
+        tagi.nn.Conv2d(1, 1, 3),
+        tagi.nn.ReLU(),
+        tagi.nn.Flatten(),
+        tagi.nn.Linear(16, 2),
+    )
+
+
 def batch_normed(differentiate_statistics: bool = False) -> nn.Module:
     """Both shapes a synchronised norm meets: images, and units. Where messages feel its statistics, a bias before
     it hears nothing, and is left out."""
@@ -75,7 +86,7 @@ def batch_normed_feeling() -> nn.Module:
 NETS: dict[str, Callable[[], nn.Module]] = {
     build.__name__: build
     for build in (
-        *(fully_connected, one_output, one_unit, wide, convolutional),
+        *(fully_connected, one_output, one_unit, wide, convolutional, one_kernel),
         *(batch_normed, batch_normed_feeling),
     )
 }
@@ -88,7 +99,7 @@ def build(name: str) -> nn.Module:
 
 def batch(name: str, step: int, size: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(step)
-    features = 36 if name in ("convolutional", "batch_normed", "batch_normed_feeling") else 3
+    features = 36 if name in ("convolutional", "one_kernel", "batch_normed", "batch_normed_feeling") else 3
     outputs = 1 if name in ("one_output", "one_unit", "wide") else 2
     x = torch.randn(size, features, generator=generator, dtype=torch.float64)
     return x, 3 * torch.randn(size, outputs, generator=generator, dtype=torch.float64)
@@ -154,6 +165,7 @@ CASES: dict[str, list[Case]] = {
         (sharded, "one_output", (4, 8)),
         (sharded_by_layer, "wide", (6, 6)),
         (sharded, "one_unit", (6, 6)),
+        (sharded_by_layer, "one_kernel", (6, 6)),
     ],
 }
 
