@@ -37,14 +37,10 @@ def applies(setting: str, network: str) -> bool:
 
 
 def learn(network: str, setting: str, samples: int, seed: int) -> dict[str, object]:
-    changes = dict(SETTINGS[setting])
-    count_sharing = bool(changes.pop("count_sharing", True))
-    config = configure(
-        *("cifar10", network), epochs=1, threads=1, samples=samples, test_samples=5000, seed=seed, **changes
-    )
+    size = {"epochs": 1, "samples": samples, "test_samples": 5000}
+    config = configure("cifar10", network, threads=1, seed=seed, **size, **SETTINGS[setting])
     training = Training(config)
     update = training.learner.posterior
-    update.count_sharing = update.count_sharing and count_sharing
     sharing: list[list[float]] = []
     row: dict[str, object] = {}
     for event in training.events():

@@ -39,7 +39,7 @@ def test_default_setting():
         ({"paper": True, "noise_std": 0.01, "learn_noise": True, "noise_decay": 1.0}, "paper-learnednoise"),
         ({"paper": True, "seed": 3, "samples": 100}, "paper-samples100"),
         ({"augment": False}, "default-noaugment"),
-        ({"signal_spread": 0.0}, "default-spread0.0"),
+        ({"signal_spread": 0.5}, "default-spread0.5"),
     ],
 )
 def test_a_changed_hyperparameter_shows_in_the_name(changes, setting):

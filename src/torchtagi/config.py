@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from torchtagi.parameter import GaussianParameter
-from torchtagi.prior import SPREAD
 from torchtagi.run_config import ClassifierConfig, check_device, whole
 from torchtagi.runs import Row
 from torchtagi.tasks import Network, Task, find_task
@@ -33,6 +32,8 @@ class TrainConfig(ClassifierConfig):
     signal_spread: float = 0.0
     """How much the means of hidden units shall differ between images before anything is learned (`spread_signal`);
     0 leaves them alone."""
+    count_sharing: bool = False
+    """The coherent rule counts that a convolution's weight acts at many places (`Update`)."""
     norm_first: bool = False
     """Norm layers stand before their ReLU; behind it, the authors' order, unless set."""
 
@@ -80,6 +81,7 @@ SHORT = {
     "rule": "",
     "norm_first": "normfirst",
     "signal_spread": "spread",
+    "count_sharing": "sharing",
 }
 
 
@@ -135,6 +137,7 @@ def paper_setting(network: Network) -> dict[str, Any]:
         "relu_prior": False,
         "prior_inputs": 0,
         "signal_spread": 0.0,
+        "count_sharing": False,
         "differentiate_statistics": False,
         "norm_first": False,
         "augment": network.paper_augments,
@@ -151,7 +154,8 @@ def default_setting(task: Task) -> dict[str, Any]:
         "noise_decay": 1.0,
         "relu_prior": True,
         "prior_inputs": 16,
-        "signal_spread": SPREAD,
+        "signal_spread": task.signal_spread,
+        "count_sharing": True,
         "differentiate_statistics": True,
         "norm_first": False,
         # In the first epoch every image is new. Seen again unchanged it would count as evidence, and is none.

@@ -86,6 +86,37 @@ class ClassifierConfig(RunConfig):
         return self.augment and epoch + 1 >= self.augment_from
 
 
+def parse_changes(config: type[RunConfig], pairs: list[str]) -> dict[str, Any]:
+    """`name=value` texts as the fields of a configuration they name, each of the field's own kind."""
+    fields = {entry.name: str(entry.type) for entry in dataclasses.fields(config)}
+    for name in ("task", "network", "setting"):
+        del fields[name]
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or name not in fields:
+            raise ValueError(f"--set wants name=value, got {pair!r}; the names are {', '.join(fields)}")
+        found[name] = parse_value(name, fields[name], text.strip())
+    return found
+
+
+def parse_value(name: str, kind: str, text: str) -> Any:
+    options = kind.split(" | ")
+    if "None" in options and text.lower() in ("none", "null"):
+        return None
+    try:
+        if "bool" in options:
+            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
+        if "int" in options:
+            return int(text)
+        if "float" in options:
+            return float(text)
+    except (ValueError, KeyError):
+        raise ValueError(f"--set {name}: {text!r} is not of kind {kind}") from None
+    return text
+
+
 def whole(name: str, value: Any, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"{name.replace('_', ' ')} must be a whole number of at least {least}, got {value!r}")

@@ -29,7 +29,7 @@ class TagiLearner:
         self.likelihood = HierarchicalClassification(
             len(find_task(config.task).classes), config.noise_std, config.learn_noise
         ).to(config.device)
-        self.posterior = Update(self.net, config.rule)
+        self.posterior = Update(self.net, config.rule, count_sharing=config.count_sharing)
 
     def start_epoch(self, epoch: int) -> None:
         self.net.train()

@@ -16,6 +16,7 @@ from torchtagi import models
 from torchtagi.data import Preprocessing, augment_crop_flip, augment_shift
 from torchtagi.data.cifar import CIFAR10_CLASSES, CIFAR10_PREPROCESSING
 from torchtagi.data.mnist import MNIST_MEAN
+from torchtagi.prior import SPREAD
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,9 @@ class Task:
     preprocessing: Preprocessing
     augment: Callable[[Tensor], Tensor]
     """A random variation of each image that leaves its class alone."""
+    signal_spread: float
+    """How much the prior means of hidden units differ between images by default (`prior.spread_signal`); 0 leaves
+    them at He's scale."""
 
     @property
     def default_network(self) -> str:
@@ -67,6 +71,7 @@ TASKS: Mapping[str, Task] = {
         image_shape=(1, 28, 28),
         preprocessing=Preprocessing.centred(MNIST_MEAN),
         augment=augment_shift,
+        signal_spread=0.0,
     ),
     "cifar10": Task(
         name="cifar10",
@@ -84,6 +89,7 @@ TASKS: Mapping[str, Task] = {
         image_shape=(3, 32, 32),
         preprocessing=CIFAR10_PREPROCESSING,
         augment=augment_crop_flip,
+        signal_spread=SPREAD,
     ),
 }
 

@@ -80,6 +80,10 @@ def test_paper_flag_and_options_reach_the_configuration(monkeypatch):
     with pytest.raises(Caught):
         tagi(["train", "cifar10", "--arch", "3conv-bn", "--no-augment"])
     assert (seen[3].network, seen[3].augment, seen[3].setting) == ("3conv-bn", False, "default-noaugment")
+    with pytest.raises(Caught):
+        tagi(["train", "cifar10", "--arch", "3conv-bn", "--norm-first", "--set", "count_sharing=no"])
+    assert (seen[4].norm_first, seen[4].count_sharing) == (True, False)
+    assert seen[4].setting == "default-normfirst-nosharing"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

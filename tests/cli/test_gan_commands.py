@@ -140,7 +140,11 @@ def test_classifiers_do_not_draw_and_games_do_not_name(run, trained, capsys):
     [
         (("infogan-mnist", "--noise", "1"), "--noise is for classifiers"),
         (("infogan-mnist", "--arch", "cnn"), "--arch is for classifiers"),
-        (("mnist", "--set", "joint=1"), "--set is for GANs"),
+        (("mnist", "--set", "joint=1"), "--set wants name=value, got 'joint=1'"),
+        (("mnist", "--set", "count_sharing=perhaps"), "--set count_sharing: 'perhaps' is not of kind bool"),
+        (("mnist", "--rule", "paper", "--set", "rule=capped"), "both say what rule is"),
+        (("mnist", "--norm-first"), "norm first is for networks with norm layers"),
+        (("infogan-mnist", "--norm-first"), "--norm-first is for classifiers"),
         (("mnist", "--method", "adam"), "--method is for GANs"),
         (("infogan-mnist", "--set", "joint"), "--set wants name=value"),
         (("infogan-mnist", "--method", "sgd"), "method must be one of"),

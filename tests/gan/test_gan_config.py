@@ -5,9 +5,9 @@ import inspect
 
 import pytest
 
-from torchtagi.gan.config import GanConfig, configure_gan, parse_changes
+from torchtagi.gan.config import GanConfig, configure_gan
 from torchtagi.gan.tasks import GAN_TASKS
-from torchtagi.run_config import RunConfig
+from torchtagi.run_config import RunConfig, parse_changes
 from torchtagi.runs import RunError
 
 
@@ -88,7 +88,7 @@ def test_knobs_are_parsed_as_their_own_kind():
         "judge=none",
         "count_frozen=0",
     ]
-    assert parse_changes(pairs) == {
+    assert parse_changes(GanConfig, pairs) == {
         **{"joint": True, "lead": 0.4, "generator_steps": 2, "continuous_noise": "learned"},
         **{"judge": None, "count_frozen": False},
     }
@@ -99,7 +99,7 @@ def test_knobs_are_parsed_as_their_own_kind():
 )
 def test_knobs_that_make_no_sense_are_refused(pair):
     with pytest.raises(ValueError, match="--set"):
-        parse_changes([pair])
+        parse_changes(GanConfig, [pair])
 
 
 def test_every_field_is_explained_or_speaks_for_itself():

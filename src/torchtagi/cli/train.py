@@ -22,6 +22,7 @@ from torchtagi.gan.config import METHODS
 from torchtagi.gan.tasks import GAN_TASKS
 from torchtagi.plots import PlotsUnavailableError
 from torchtagi.report import write_report
+from torchtagi.run_config import parse_changes
 from torchtagi.runs import Row, Run, RunError, check_free
 from torchtagi.tasks import TASKS, find_task
 from torchtagi.train import EpochEnd, Step, Training
@@ -94,7 +95,7 @@ def train(
     ] = None,
     knobs: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Of GANs: a field of the configuration; may be repeated."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Any field of the configuration; may be repeated."),
     ] = None,
 ) -> None:
     """Train a classifier or a GAN; Ctrl-C stops it cleanly, --resume continues it exactly."""
@@ -122,7 +123,7 @@ def train(
         }
         train_gan(task, paper, asked, knobs or [], run, resume, overwrite, report)
         return
-    for name, given_to_gan in (("--method", method), ("--judge", judge), ("--set", knobs)):
+    for name, given_to_gan in (("--method", method), ("--judge", judge)):
         if given_to_gan:
             raise ValueError(f"{name} is for GANs: {', '.join(GAN_TASKS)}")
     given = {
@@ -138,6 +139,10 @@ def train(
     given = {name: value for name, value in given.items() if value is not None}
     place: dict[str, Any] = {"seed": seed, "device": device, "threads": threads}
     place = {name: value for name, value in place.items() if value is not None}
+    for name, value in parse_changes(TrainConfig, knobs or []).items():
+        if name in given or name in place:
+            raise ValueError(f"--set {name}={value} and an option of its own both say what {name} is")
+        (place if name in ("seed", "device", "threads") else given)[name] = value
     config = configure(task, arch, paper=paper, **place, **given)
     folder = run or Path("runs") / config.name
     if resume:

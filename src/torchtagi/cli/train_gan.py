@@ -11,12 +11,13 @@ from rich.table import Table
 
 from torchtagi.cli.shared import console, say
 from torchtagi.cli.train import Lines, learn, load_sets
-from torchtagi.gan.config import GanConfig, configure_gan, parse_changes
+from torchtagi.gan.config import GanConfig, configure_gan
 from torchtagi.gan.filmstrip import SAMPLES
 from torchtagi.gan.report import MEASURES, shown_measure, write_gan_report
 from torchtagi.gan.tasks import find_gan_task
 from torchtagi.gan.training import GanStep, GanTraining
 from torchtagi.plots import PlotsUnavailableError
+from torchtagi.run_config import parse_changes
 from torchtagi.runs import Row, Run, RunError, check_free
 
 LINE = "{:>6} {:>9} {:>6} {:>9} {:>9} {:>8} {:>8} {:>7} {:>7} {:>7} {:>8}"
@@ -49,7 +50,7 @@ def train_gan(
     given = {name: value for name, value in asked.items() if value is not None}
     if given.get("judge") == "none":
         given["judge"] = None
-    given.update(parse_changes(knobs))
+    given.update(parse_changes(GanConfig, knobs))
     config = configure_gan(task, paper=paper, **given)
     folder = run or Path("runs") / config.name
     if resume:

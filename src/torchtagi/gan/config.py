@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -185,36 +184,6 @@ def configure_gan(
     differing = [name for name in changes if name not in NOT_IN_SETTING and changes[name] != base[name]]
     setting = base["setting"] + "".join(describe_change(name, changes[name]) for name in differing)
     return GanConfig(**{**base, **changes, "setting": setting})
-
-
-def parse_changes(pairs: list[str]) -> dict[str, Any]:
-    """`name=value` texts as the fields of `GanConfig` they name, each of the field's own kind."""
-    fields = {entry.name: str(entry.type) for entry in dataclasses.fields(GanConfig)}
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        name = name.strip().replace("-", "_")
-        if not equals or name not in fields or name in ("task", "network", "setting"):
-            knobs = ", ".join(key for key in fields if key not in ("task", "network", "setting"))
-            raise ValueError(f"--set wants name=value, got {pair!r}; the names are {knobs}")
-        found[name] = parse_value(name, fields[name], text.strip())
-    return found
-
-
-def parse_value(name: str, kind: str, text: str) -> Any:
-    options = kind.split(" | ")
-    if "None" in options and text.lower() in ("none", "null"):
-        return None
-    try:
-        if "bool" in options:
-            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
-        if "int" in options:
-            return int(text)
-        if "float" in options:
-            return float(text)
-    except (ValueError, KeyError):
-        raise ValueError(f"--set {name}: {text!r} is not of kind {kind}") from None
-    return text
 
 
 def positive(name: str, value: Any) -> None:
