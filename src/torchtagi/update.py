@@ -203,7 +203,7 @@ class Update(torch.optim.Optimizer):
         groups = [group for group in everything if group.means]
         q = sum(group.squares() for group in groups)
         # every message counts here: what is not finite in any of them makes q so
-        q += 0.0 * sum(group.largest_shrink() for group in groups)
+        q += 0.0 * sum(group.largest_shrinks() for group in groups)
         frozen = [Group(group, self.sharded, self.averaged_over) for group in self.frozen]
         q_frozen = sum(group.squares() for group in frozen if group.means)
         shared = [part for group in everything for part in group.shared_sums()] if self.count_sharing else []
@@ -248,15 +248,17 @@ class Update(torch.optim.Optimizer):
         clipped = floored = 0
         # The bounds act seldom. A length or a largest entry tells when none of them can.
         longest = self.weight_bound / max(fraction, 1e-30)
-        if group.length > longest**2 and largest(group.terms) > longest**2:
+        if group.length > longest**2 and max(largest(group.terms)) > longest**2:
             for step, var in zip(group.steps, group.vars, strict=True):
                 clipped += clip(step, var.sqrt().mul_(longest))
         torch._foreach_add_(group.means, group.steps, alpha=fraction)
-        if fraction * group.most_shrink > 1 - self.floor:
-            least = (self.floor - 1) / fraction
-            floored = sum(int((shrink < least).sum()) for shrink in group.shrinks)
+        scales = [fraction * factor for factor in group.factors]
+        most = max(scale * peak for scale, peak in zip(scales, group.peaks, strict=True))
+        if most > 1 - self.floor:
+            least = [(self.floor - 1) / max(scale, 1e-30) for scale in scales]
+            floored = sum(int((shrink < low).sum()) for shrink, low in zip(group.shrinks, least, strict=True))
             torch._foreach_clamp_min_(group.shrinks, least)
-        torch._foreach_addcmul_(group.vars, group.vars, group.shrinks, value=fraction)
+        torch._foreach_addcmul_(group.vars, group.vars, group.shrinks, scales)
         return clipped, floored
 
 
@@ -268,7 +270,8 @@ class Group:
     shrinks: Tensors  # s h, the relative change of the variances
     lengths: list[float]
     length: float  # of all terms
-    most_shrink: float
+    peaks: list[float]  # the largest |s h| of each tensor
+    factors: list[float]  # ρ of each tensor
     shared: list[int | None]  # of each shared tensor its place in the columns; None: none of it is on this process
 
     def __init__(self, group: dict[str, Any], sharded: bool, averaged_over: int) -> None:
@@ -303,11 +306,12 @@ class Group:
         self.length = sum(self.lengths)
         return self.length
 
-    def largest_shrink(self) -> float:
-        """max |s h| over the group."""
+    def largest_shrinks(self) -> float:
+        """The sum of the largest |s h| of all tensors."""
         self.shrinks = torch._foreach_mul(self.vars, self.dvars)
-        self.most_shrink = largest(self.shrinks)
-        return self.most_shrink
+        self.peaks = largest(self.shrinks)
+        self.factors = [1.0] * len(self.peaks)
+        return sum(self.peaks)
 
     def shared_sums(self) -> list[float]:
         """Σ s g² and Σ −s h of each shared tensor in turn."""
@@ -317,17 +321,15 @@ class Group:
         return sums
 
     def share(self, factors: Iterator[float]) -> None:
-        """Multiply the relative change of each shared tensor's variances by its ρ, the next of the factors."""
+        """Take the next factors for the shared tensors, one for each."""
         for place, factor in zip(self.shared, factors, strict=False):
-            if place is not None and factor > 1:
-                self.shrinks[place].mul_(factor)
-                self.most_shrink = max(self.most_shrink, largest([self.shrinks[place]]))
+            if place is not None:
+                self.factors[place] = factor
 
 
-def largest(tensors: Tensors) -> float:
-    """The largest absolute value in any of them; NaN if one holds it."""
-    peaks = [peak.item() for peak in torch._foreach_norm(tensors, math.inf)]
-    return max(peaks) if math.isfinite(sum(peaks)) else math.nan
+def largest(tensors: Tensors) -> list[float]:
+    """The largest absolute value in each of them; NaN if it holds one."""
+    return [peak.item() for peak in torch._foreach_norm(tensors, math.inf)]
 
 
 def clip(change: Tensor, bound: Tensor) -> int:
