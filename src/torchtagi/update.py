@@ -71,8 +71,8 @@ class Update(torch.optim.Optimizer):
     `[{"modules": [net.body]}, {"modules": [net.head], "lr": 0.5}]`. `lr` is the fraction of the messages that is
     applied, 1 for Bayes' rule; it is there for torch's schedulers. `outputs` is the module whose output the
     likelihood sees, if that is not `net` itself. `frozen` are modules between `net` and that output which stay as
-    they are, but whose uncertainty the coherent rule has to count; let messages reach them (`requires_grad`).
-    `count_sharing=False` leaves ρ of the coherent rule at 1.
+    they are, but whose uncertainty the coherent rule has to count; let messages reach their means
+    (`requires_grad`). `count_sharing=False` leaves ρ of the coherent rule at 1.
 
     After a step `reports` holds one dictionary a group: `alpha`, the fraction applied; `innovation`, the mean of
     r²/(v+R), near 1 where the predicted variance is right; `clipped` and `floored`, how many entries a bound on
@@ -204,8 +204,7 @@ class Update(torch.optim.Optimizer):
         q = sum(group.squares() for group in groups)
         # every message counts here: what is not finite in any of them makes q so
         q += 0.0 * sum(group.largest_shrinks() for group in groups)
-        frozen = [Group(group, self.sharded, self.averaged_over) for group in self.frozen]
-        q_frozen = sum(group.squares() for group in frozen if group.means)
+        q_frozen = self.frozen_squares()
         shared = [part for group in everything for part in group.shared_sums()] if self.count_sharing else []
         if self.process_group is None:
             return heard, q, q_frozen, shared
@@ -218,6 +217,20 @@ class Update(torch.optim.Optimizer):
         sums = numbers.tolist()
         q, q_frozen, *shared = sums[len(heard) :]
         return Heard(*sums[: len(heard)]), q, q_frozen, shared
+
+    def frozen_squares(self) -> float:
+        """q_frozen: Σ s g² over the frozen parameters whose means heard something."""
+        tensors = [tensor for group in self.frozen for tensor in group["params"]]
+        pairs = [(var, mean.grad) for mean, var in zip(tensors[::2], tensors[1::2], strict=True)]
+        rows = [(var, dmean) for var, dmean in pairs if dmean is not None]
+        if self.sharded:
+            rows = [(var.to_local(), dmean.to_local()) for var, dmean in rows]
+        rows = [row for row in rows if row[0].numel()]
+        if not rows:
+            return 0.0
+        variances, dmeans = map(list, zip(*rows, strict=True))
+        terms = torch._foreach_mul(torch._foreach_mul(variances, dmeans), dmeans)
+        return sum(total.item() for total in torch._foreach_norm(terms, 1)) * self.averaged_over**2
 
     def line_search(self, heard: Heard, q: float, q_frozen: float = 0.0) -> float:
         """α of the coherent rule."""

@@ -18,7 +18,7 @@ METHODS = ("tagi", "adam")
 INFERENCE_ONLY = (
     *("rule", "reality_noise_std", "code_noise_std", "continuous_noise_std", "continuous_noise", "noise_decay"),
     *("noise_floor", "generator_reality_noise_std", "generator_code_noise_std", "use_running", "lead", "joint"),
-    *("count_frozen", "relu_prior", "stride_prior", "output_gain", "var_gain"),
+    *("count_frozen", "count_sharing", "relu_prior", "stride_prior", "output_gain", "var_gain"),
 )
 BACKPROP_ONLY = ("discriminator_lr", "generator_lr", "code_weight", "continuous_weight")
 
@@ -65,6 +65,8 @@ class GanConfig(RunConfig):
     """D learns from real and generated images in one step instead of one after the other."""
     count_frozen: bool
     """Count the frozen networks' uncertainty in G's line search (see `gan.game`)."""
+    count_sharing: bool
+    """Count that a convolution's weight acts at many places (`Update`)."""
     relu_prior: bool
     """Prior means at He et al.'s scale, 2/fan_in, in all but each network's last layer."""
     stride_prior: bool
@@ -162,6 +164,7 @@ def configure_gan(
         "generator_steps": 1,
         "joint": not paper,
         "count_frozen": not paper,
+        "count_sharing": not paper,
         # Six layers deep, the faces' generator would start with images that hardly differ (docs/design.md).
         "relu_prior": not paper and not kind.has_digits,
         "stride_prior": not paper and not kind.has_digits,

@@ -14,30 +14,32 @@ import torch
 from torch import nn
 
 from torchtagi.nn.norm import BatchNorm
+from torchtagi.parameter import GaussianParameter
 
 
 @contextmanager
 def frozen(*modules: nn.Module, deaf: bool = True) -> Iterator[None]:
     """Keep `modules` as they are for a while.
 
-    `deaf=False` lets messages reach their parameters, where an update that counts the uncertainty of what it does
-    not change (`Update(frozen=...)`) can read them; nobody applies them.
+    `deaf=False` lets messages reach the means of their parameters, where an update that counts the uncertainty of
+    what it does not change (`Update(frozen=...)`) can read them; nobody applies them. Those on variances nobody
+    needs, and they are not made.
     """
     parts = [part for module in modules for part in module.modules()]
+    means = {id(part.mean) for part in parts if isinstance(part, GaussianParameter)}
     asking = [p for module in modules for p in module.parameters() if p.requires_grad]
+    silenced = asking if deaf else [p for p in asking if id(p) not in means]
     running = [part for part in parts if isinstance(part, BatchNorm) and part.use_running and part.training]
     buffers = [(buffer, buffer.clone()) for module in modules for buffer in module.buffers()]
-    if deaf:
-        for parameter in asking:
-            parameter.requires_grad_(False)
+    for parameter in silenced:
+        parameter.requires_grad_(False)
     for part in running:
         part.eval()
     try:
         yield
     finally:
-        if deaf:
-            for parameter in asking:
-                parameter.requires_grad_(True)
+        for parameter in silenced:
+            parameter.requires_grad_(True)
         for part in running:
             part.train()
         with torch.no_grad():

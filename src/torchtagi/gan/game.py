@@ -45,6 +45,7 @@ class Game:
     batch, at which D is still told labels; it learns the codes in any case.
     `joint` lets D learn from the real and the generated images in one step instead of one after the other.
     `count_frozen` counts the uncertainty of the frozen networks in G's step.
+    `count_sharing` counts that a convolution's weight acts at many places (`Update`).
     """
 
     players: Players
@@ -56,6 +57,7 @@ class Game:
     lead: float | None = None
     joint: bool = False
     count_frozen: bool = True
+    count_sharing: bool = True
     discriminator_update: Update = field(init=False)
     generator_update: Update = field(init=False)
 
@@ -69,12 +71,13 @@ class Game:
             raise ValueError(
                 "a latent space with codes needs a Qnet and a likelihood for them, one without neither"
             )
-        self.discriminator_update = Update(discriminator, self.rule)
+        self.discriminator_update = Update(discriminator, self.rule, count_sharing=self.count_sharing)
         self.generator_update = Update(
             self.players.generator,
             self.rule,
             outputs=discriminator,
             frozen=[discriminator] if self.count_frozen else (),
+            count_sharing=self.count_sharing,
         )
 
     def zero_grad(self) -> None:

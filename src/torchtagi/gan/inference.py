@@ -52,6 +52,7 @@ class InferenceEngine(Engine):
             lead=config.lead,
             joint=config.joint,
             count_frozen=config.count_frozen,
+            count_sharing=config.count_sharing,
         )
 
     @property
