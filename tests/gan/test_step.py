@@ -1,5 +1,7 @@
 """The step of Figures 1 and 2: who learns from what, and who stays as they are."""
 
+import copy
+
 import pytest
 import torch
 from small_games import SPACE, game, latents, players, real, same, state
@@ -117,17 +119,29 @@ def test_a_generators_part_by_hand():
 
 
 def test_joint_learns_from_both_batches_at_once():
+    """With statistics that stand still one batch of both is the sum of two micro-batches."""
     g, points = game(joint=True), latents()
+    g.players.discriminator.eval()
     images = generate(g, points)
     teach_discriminator(g, real(), images, points)
     theirs = game()
-    discriminator, update = theirs.players.discriminator, theirs.discriminator_update
-    theirs.heads.label(discriminator(real(), read_codes=False).reality, REAL).backward()
+    discriminator, update = theirs.players.discriminator.eval(), theirs.discriminator_update
+    theirs.heads.label(discriminator(real(), codes_from=None).reality, REAL).backward()
     verdict = discriminator(generate(theirs, points).detach())
     (theirs.heads.label(verdict.reality, FAKE) + theirs.heads.codes(verdict.codes, points)).backward()
     update.step()
     for name, value in discriminator.state_dict().items():
         assert torch.allclose(value, g.players.discriminator.state_dict()[name], rtol=1e-9, atol=1e-12), name
+
+
+def test_joint_normalises_both_kinds_of_images_by_what_they_have_in_common():
+    g, points = game(joint=True), latents()
+    images = generate(g, points)
+    convolution, norm = copy.deepcopy(g.players.discriminator.trunk[0]), g.players.discriminator.trunk[2]
+    teach_discriminator(g, real(), images, points)
+    z = tagi.nn.LeakyReLU(0.2)(convolution(tagi.cat([tagi.Gaussian(real()), images.detach()])))
+    assert torch.allclose(norm.running_mean, z.mean.mean((0, 2, 3)))  # the first batch is copied
+    assert norm.num_batches_tracked.item() == 1
 
 
 def test_images_enter_the_discriminator_with_their_variance():

@@ -73,7 +73,7 @@ class Engine(ABC):
     def verdicts(self, images: Tensor, read_codes: bool) -> Iterator[Verdict]:
         device = next(self.players.parameters()).device
         for part in images.split(LOOK_BATCH):
-            yield self.players.discriminator(part.to(device), read_codes=read_codes)
+            yield self.players.discriminator(part.to(device), codes_from=0 if read_codes else None)
 
     def features(self, images: Tensor) -> Tensor:
         """Dnet's features of images, (n, f)."""

@@ -30,7 +30,7 @@ from torchtagi.gan.freezing import frozen
 from torchtagi.gan.heads import FAKE, REAL, Heads
 from torchtagi.gan.latent import Latents, LatentSpace
 from torchtagi.gan.players import Players
-from torchtagi.gaussian import Gaussian
+from torchtagi.gaussian import Gaussian, cat
 from torchtagi.update import Update
 
 
@@ -43,7 +43,7 @@ class Game:
     `label_noise` is the probability with which D is told the opposite of the truth about an image.
     `lead` is the largest lead of Pnet, (mean output for generated − mean output for real images)/2 of the last
     batch, at which D is still told labels; it learns the codes in any case.
-    `joint` lets D learn from the real and the generated images in one step instead of one after the other.
+    `joint` lets D learn from the real and the generated images as one batch instead of one after the other.
     `count_frozen` counts the uncertainty of the frozen networks in G's step.
     `count_sharing` counts that a convolution's weight acts at many places (`Update`).
     """
@@ -149,16 +149,22 @@ def teach_discriminator(game: Game, real: Tensor, images: Gaussian, latents: Lat
     update, discriminator = game.discriminator_update, game.players.discriminator
     gives_labels = game.gives_labels
     game.zero_grad()
-    verdict = discriminator(real, read_codes=False)
-    real_opinion = verdict.reality.mean.mean().item()
-    if gives_labels:
-        game.label(verdict.reality, REAL).backward()
-        if not game.joint:
+    evidence: list[Tensor] = []
+    if game.joint and gives_labels:
+        verdict = discriminator(cat([Gaussian(real), images.detach()]), codes_from=len(real))
+        of_real, of_images = verdict.reality[: len(real)], verdict.reality[len(real) :]
+        evidence.append(game.label(of_real, REAL))
+    else:
+        of_real = discriminator(real, codes_from=None).reality
+        if gives_labels:
+            game.label(of_real, REAL).backward()
             update.step()
             game.zero_grad()
-    verdict = discriminator(images.detach())
-    fake_opinion = verdict.reality.mean.mean().item()
-    evidence = [game.label(verdict.reality, FAKE)] if gives_labels else []
+        verdict = discriminator(images.detach())
+        of_images = verdict.reality
+    real_opinion, fake_opinion = of_real.mean.mean().item(), of_images.mean.mean().item()
+    if gives_labels:
+        evidence.append(game.label(of_images, FAKE))
     code_error = float("nan")
     if game.heads.codes is not None:
         here = latents.to(verdict.codes.device)

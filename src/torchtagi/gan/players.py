@@ -25,9 +25,12 @@ class Discriminator(nn.Module):
         self.trunk, self.reality = trunk, reality
         self.codes = codes
 
-    def forward(self, images: Any, read_codes: bool = True) -> Verdict:
+    def forward(self, images: Any, codes_from: int | None = 0) -> Verdict:
+        """Pnet's verdict on all images, Qnet's from the image of that number on; None asks it nothing."""
         features = self.trunk(images)
-        codes = self.codes(features) if read_codes and self.codes is not None else None
+        codes = None
+        if self.codes is not None and codes_from is not None:
+            codes = self.codes(features[codes_from:] if codes_from else features)
         return Verdict(self.reality(features), codes)
 
 

@@ -60,7 +60,7 @@ class BackpropEngine(Engine):
         report = {"real": float("nan"), "fake": float("nan"), "code_error": float("nan")}
         if batch % self.config.discriminator_every == 0:
             self.optimisers["discriminator"].zero_grad()
-            truth, lie = discriminator(real, read_codes=False), discriminator(images.detach())
+            truth, lie = discriminator(real, codes_from=None), discriminator(images.detach())
             loss = self.label_loss(truth.reality, 0.0) + self.label_loss(lie.reality, 1.0)
             if lie.codes is not None:
                 loss = loss + self.code_loss(lie.codes, latents)
