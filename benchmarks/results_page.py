@@ -15,6 +15,7 @@ from torchtagi.runs import Row, recorded, result_rows
 
 ROOT = Path(__file__).parent.parent
 NOT_RUN = "not run"
+FIRST_EPOCH = (2_000, 5_000, 10_000, 20_000, 30_000, 40_000, 50_000)
 
 # (network, heading, rows of the paper: method, error at e=1, error at e=E, E, B)
 ERROR_TABLES = {
@@ -140,6 +141,26 @@ def calibration_table(rows: dict[str, dict[str, Curve]]) -> list[str]:
     return [*lines, ""]
 
 
+def first_epoch_table(networks: dict[str, dict[str, Curve]]) -> list[str]:
+    """How the first epoch of the residual networks goes, seed by seed."""
+    lines = [
+        *("## The first epoch of the residual networks", ""),
+        "Error in % of the training images before they were learned from, around the image of that number.",
+        "",
+        "| network | seed | " + " | ".join(f"{images:,}" for images in FIRST_EPOCH) + " |",
+        "|---|---:|" + "---:|" * len(FIRST_EPOCH),
+    ]
+    for network in ("resnet18", "resnet18half"):
+        curve = networks.get(network, {}).get("default")
+        seeds = sorted((seed, rows[1]["train_curve"]) for seed, rows in curve.by_seed.items()) if curve else []
+        for seed, points in seeds:
+            cells = [min(points, key=lambda point, at=at: abs(point[0] - at))[1] for at in FIRST_EPOCH]
+            lines.append(f"| {network} | {seed} | " + " | ".join(f"{error:.1f}" for error in cells) + " |")
+        if not seeds:
+            lines.append(f"| {network} | {NOT_RUN} |" + " |" * len(FIRST_EPOCH))
+    return [*lines, ""]
+
+
 def page(rows: list[Row]) -> str:
     curves: dict[str, dict[str, dict[str, list[Row]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for row in rows:
@@ -166,6 +187,7 @@ def page(rows: list[Row]) -> str:
         for network, (heading, paper) in networks.items():
             lines += error_table(grouped.get(task, {}).get(network, {}), heading, paper)
     lines += calibration_table(grouped.get("cifar10", {}))
+    lines += first_epoch_table(grouped.get("cifar10", {}))
     return "\n".join(lines).rstrip() + "\n"
 
 
