@@ -180,7 +180,9 @@ def page(rows: list[Row]) -> str:
         "Written by `python benchmarks/results_page.py` from the logs in `results/`; `tagi results` lists them.",
         "Errors on the test set in %. `--paper` is the paper's setting (rule paper, σ_V from 1 by 0.975 an epoch).",
         "The default learns its noise, uses the coherent rule, and varies images from the second epoch on; the",
-        "paper varies them for ResNet18 only.",
+        "paper varies them for ResNet18 only. Other settings are named after what differs from the default:",
+        "`nosharing` does not count that convolutions share their weights, which the default did not either when",
+        "these runs were made; `spread0.0` leaves hidden prior means at He's scale.",
         "",
     ]
     for task, networks in ERROR_TABLES.items():
