@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from torchtagi.buffers import buffers_kept
 from torchtagi.checks import require_positive, require_values
 from torchtagi.gaussian import Gaussian
 from torchtagi.nn.layer import Layer
@@ -20,7 +21,7 @@ from torchtagi.parameter import GaussianParameter
 
 SIGNAL = 4.0  # so that about e⁻⁴ of a unit's spread is signal behind all layers, and more where shortcuts are short
 
-SPREAD = 0.5  # docs/design.md compares 0.25 to 1
+SPREAD = 0.5  # results/ablation/cifar_3conv_prior.jsonl has it beside 1
 
 
 @torch.no_grad()
@@ -37,7 +38,6 @@ def match_prior(
     if not parameters:
         raise ValueError("match_prior: the network has no GaussianParameter")
     prior = [parameter.var.clone() for parameter in parameters]
-    running = {name: buffer.clone() for name, buffer in net.named_buffers()}
 
     def predictive_var(factor: float) -> float:
         for parameter, var in zip(parameters, prior, strict=True):
@@ -45,11 +45,10 @@ def match_prior(
         out: Gaussian = net(inputs)
         return out.variance.mean().item()
 
-    factor = bisect(predictive_var, target_var)
+    with buffers_kept(net):
+        factor = bisect(predictive_var, target_var)
     for parameter, var in zip(parameters, prior, strict=True):
         parameter.var.copy_(var * (factor or 1.0))
-    for name, buffer in net.named_buffers():
-        buffer.copy_(running[name])
     if factor is None:
         raise ValueError(
             f"no factor between 1e-6 and 1e6 on the weight variances gives a predictive variance of {target_var} "
@@ -101,16 +100,14 @@ def spread_signal(net: nn.Module, inputs: Tensor, std: float = SPREAD) -> list[f
     """Scale the weights of each hidden layer, means and standard deviations alike, so that the means of its outputs
     differ by `std` from input to input; returns the factors. Running statistics are left as they were.
 
-    He's scale keeps the size of a network's units, but most of it is what all inputs have in common: behind three
-    convolutions with average pooling the means of 3-conv's units differ by a third of it between images, and the
-    messages have little to tell images apart by. Mishkin and Matas (2016) scale ordinary networks layer by layer to
-    data; here it is the part that depends on the input that counts.
+    He's scale keeps the size of a network's units, but with average pooling most of it is what all inputs have in
+    common, and the messages have little to tell images apart by. Mishkin and Matas (2016) scale ordinary networks
+    layer by layer to data; here it is the part that depends on the input that counts.
     """
     require_values("inputs", inputs)
     require_positive("std", std)
     if len(inputs) < 2:
         raise ValueError(f"inputs must be at least two, to differ from each other, got {len(inputs)}")
-    running = {name: buffer.clone() for name, buffer in net.named_buffers()}
     factors = []
     for layer in weighted_layers(net)[:-1]:
         weight = layer.weight
@@ -119,15 +116,14 @@ def spread_signal(net: nn.Module, inputs: Tensor, std: float = SPREAD) -> list[f
         outputs: list[Tensor] = []
         watch = layer.register_forward_hook(lambda _, __, z, seen=outputs: seen.append(z.mean))
         try:
-            net(inputs)
+            with buffers_kept(net):
+                net(inputs)
         finally:
             watch.remove()
         spread = outputs[0].var(0).mean().sqrt().item() if outputs else 0.0
         factors.append(std / spread if spread > 0 else 1.0)
         weight.mean.mul_(factors[-1])
         weight.var.mul_(factors[-1] ** 2)
-    for name, buffer in net.named_buffers():
-        buffer.copy_(running[name])
     return factors
 
 

@@ -86,6 +86,14 @@ class ClassifierConfig(RunConfig):
         return self.augment and epoch + 1 >= self.augment_from
 
 
+def with_changes(config: type[RunConfig], given: dict[str, Any], pairs: list[str]) -> dict[str, Any]:
+    """What options of their own have given, and what `name=value` texts add to it."""
+    changes = parse_changes(config, pairs)
+    for name in given.keys() & changes.keys():
+        raise ValueError(f"--set {name}={changes[name]} and an option of its own both say what {name} is")
+    return {**given, **changes}
+
+
 def parse_changes(config: type[RunConfig], pairs: list[str]) -> dict[str, Any]:
     """`name=value` texts as the fields of a configuration they name, each of the field's own kind."""
     fields = {entry.name: str(entry.type) for entry in dataclasses.fields(config)}

@@ -107,12 +107,20 @@ class Update(torch.optim.Optimizer):
         self.count_sharing = count_sharing and rule == "coherent"
         self.output_bound, self.weight_bound, self.floor = output_bound, weight_bound, floor
         self.process_group, self.sharded, self.averaged_over = parallelism(net)
-        super().__init__([group_of(group) for group in groups or [{"modules": [net]}]], {"lr": lr})
+        every = [group_of(group) for group in groups or [{"modules": [net]}]]
+        super().__init__(every, {"lr": lr, "shared": None})
         self.frozen = [{**group_of({"modules": frozen}), "lr": 0.0}] if frozen else []
         self.reports: list[dict[str, float]] = []
         self.sharing: list[float] = []
         self.ledger = Ledger(gain_bound if rule == "coherent" else 0.0)
         (outputs or net).register_forward_hook(Tap(self.ledger))
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As torch's; which parameters are shared is the network's to say, not the state's."""
+        shared = [group["shared"] for group in self.param_groups]
+        super().load_state_dict(state_dict)
+        for group, own in zip(self.param_groups, shared, strict=True):
+            group["shared"] = own
 
     def holds(self, tensors: Iterable[Tensor]) -> bool:
         """Whether messages on these tensors are this update's, to apply or to count, and to clear."""
@@ -134,8 +142,8 @@ class Update(torch.optim.Optimizer):
             return self.watched_step(closure)
         return self.bare_step(closure)
 
-    # Torch wraps every optimizer's `step` for hooks and the profiler, unless it is marked as wrapped already. That
-    # costs a tenth of a small network's step even where nobody looks, so it is done here, where somebody does.
+    # Torch wraps every optimizer's `step` for hooks and the profiler, unless it is marked as wrapped already. A
+    # small network feels it even where nobody looks, so it is done here, where somebody does.
     step.hooked = True  # type: ignore[attr-defined]
 
     def has_hooks(self) -> bool:
@@ -290,9 +298,10 @@ class Group:
     def __init__(self, group: dict[str, Any], sharded: bool, averaged_over: int) -> None:
         self.lr = float(group["lr"])
         tensors = group["params"]
+        flags = group["shared"] or [False] * (len(tensors) // 2)  # a group of bare tensors does not say
         rows = [
             (mean, var, dmean, dvar, shared)
-            for mean, var, shared in zip(tensors[::2], tensors[1::2], group["shared"], strict=True)
+            for mean, var, shared in zip(tensors[::2], tensors[1::2], flags, strict=True)
             if (dmean := mean.grad) is not None and (dvar := var.grad) is not None
         ]
         self.heard = bool(rows)  # whether a message came, be it to another process's shards

@@ -294,3 +294,26 @@ def test_hooks_and_the_profiler_see_a_step() -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         unhooked.step()
     assert "Optimizer.step#Update.step" in {event.key for event in profile.key_averages()}
+
+
+def test_a_state_without_the_sharing_of_weights_can_be_loaded() -> None:
+    """Which parameters are shared is the network's to say: a state of an older version does not know it."""
+    net = torch.nn.Sequential(tagi.nn.Conv2d(1, 2, 2), tagi.nn.Flatten(), tagi.nn.Linear(2, 1))
+    posterior = tagi.Update(net, lr=0.5)
+    state = posterior.state_dict()
+    for group in state["param_groups"]:
+        del group["shared"]
+    other = tagi.Update(net)
+    other.load_state_dict(state)
+    assert other.param_groups[0]["lr"] == 0.5
+    tagi.condition(net, tagi.Regression(1.0), other, torch.randn(2, 1, 2, 2), torch.randn(2, 1))
+    assert len(other.sharing) == 2
+
+
+def test_a_group_of_bare_tensors_is_learned_unshared() -> None:
+    net = torch.nn.Sequential(tagi.nn.Linear(3, 2), tagi.nn.Linear(2, 1))
+    posterior = tagi.Update(net, groups=[{"modules": [net[1]]}])
+    posterior.add_param_group({"params": [*net[0].weight.pair(), *net[0].bias.pair()]})
+    before = net[0].weight.mean.detach().clone()
+    tagi.condition(net, tagi.Regression(1.0), posterior, torch.randn(2, 3), torch.randn(2, 1))
+    assert not torch.equal(net[0].weight.mean, before)

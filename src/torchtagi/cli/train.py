@@ -22,7 +22,7 @@ from torchtagi.gan.config import METHODS
 from torchtagi.gan.tasks import GAN_TASKS
 from torchtagi.plots import PlotsUnavailableError
 from torchtagi.report import write_report
-from torchtagi.run_config import parse_changes
+from torchtagi.run_config import with_changes
 from torchtagi.runs import Row, Run, RunError, check_free
 from torchtagi.tasks import TASKS, find_task
 from torchtagi.train import EpochEnd, Step, Training
@@ -62,9 +62,13 @@ def train(
         ),
     ] = None,
     norm_first: Annotated[
-        bool,
-        typer.Option("--norm-first", help="Norm layers before their ReLU; behind it unless given, as the authors."),
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--norm-first/--norm-last",
+            help="Norm layers before their ReLU, or behind it as in the authors' networks, the default.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[
         int | None,
         typer.Option(
@@ -107,7 +111,7 @@ def train(
 
         for name, value in (
             *(("--arch", arch), ("--noise", noise), ("--augment", augment)),
-            ("--norm-first", norm_first or None),
+            ("--norm-first", norm_first),
         ):
             if value is not None:
                 raise ValueError(f"{name} is for classifiers; a GAN's settings are given by --set name=value")
@@ -131,23 +135,21 @@ def train(
         "batch_size": batch_size,
         "rule": rule,
         "augment": augment,
-        "norm_first": norm_first or None,
+        "norm_first": norm_first,
+        "seed": seed,
+        "device": device,
+        "threads": threads,
         "samples": samples,
         "test_samples": test_samples,
         **parse_noise(noise),
     }
     given = {name: value for name, value in given.items() if value is not None}
-    place: dict[str, Any] = {"seed": seed, "device": device, "threads": threads}
-    place = {name: value for name, value in place.items() if value is not None}
-    for name, value in parse_changes(TrainConfig, knobs or []).items():
-        if name in given or name in place:
-            raise ValueError(f"--set {name}={value} and an option of its own both say what {name} is")
-        (place if name in ("seed", "device", "threads") else given)[name] = value
-    config = configure(task, arch, paper=paper, **place, **given)
+    given = with_changes(TrainConfig, given, knobs or [])
+    config = configure(task, arch, paper=paper, **given)
     folder = run or Path("runs") / config.name
     if resume:
         named = {} if arch is None else {"network": arch}
-        training = resumed(folder, task, paper, {**given, **place, **named})
+        training = resumed(folder, task, paper, {**given, **named})
     else:
         # the folder's refusal comes before a long download, the folder itself after it
         check_free(folder, overwrite)

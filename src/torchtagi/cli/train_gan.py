@@ -17,7 +17,7 @@ from torchtagi.gan.report import MEASURES, shown_measure, write_gan_report
 from torchtagi.gan.tasks import find_gan_task
 from torchtagi.gan.training import GanStep, GanTraining
 from torchtagi.plots import PlotsUnavailableError
-from torchtagi.run_config import parse_changes
+from torchtagi.run_config import with_changes
 from torchtagi.runs import Row, Run, RunError, check_free
 
 LINE = "{:>6} {:>9} {:>6} {:>9} {:>9} {:>8} {:>8} {:>7} {:>7} {:>7} {:>8}"
@@ -50,7 +50,7 @@ def train_gan(
     given = {name: value for name, value in asked.items() if value is not None}
     if given.get("judge") == "none":
         given["judge"] = None
-    given.update(parse_changes(GanConfig, knobs))
+    given = with_changes(GanConfig, given, knobs)
     config = configure_gan(task, paper=paper, **given)
     folder = run or Path("runs") / config.name
     if resume:

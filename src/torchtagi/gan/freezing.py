@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
 from torch import nn
 
+from torchtagi.buffers import buffers_kept
 from torchtagi.nn.norm import BatchNorm
 from torchtagi.parameter import GaussianParameter
 
@@ -30,18 +30,15 @@ def frozen(*modules: nn.Module, deaf: bool = True) -> Iterator[None]:
     asking = [p for module in modules for p in module.parameters() if p.requires_grad]
     silenced = asking if deaf else [p for p in asking if id(p) not in means]
     running = [part for part in parts if isinstance(part, BatchNorm) and part.use_running and part.training]
-    buffers = [(buffer, buffer.clone()) for module in modules for buffer in module.buffers()]
     for parameter in silenced:
         parameter.requires_grad_(False)
     for part in running:
         part.eval()
     try:
-        yield
+        with buffers_kept(*modules):
+            yield
     finally:
         for parameter in silenced:
             parameter.requires_grad_(True)
         for part in running:
             part.train()
-        with torch.no_grad():
-            for buffer, kept in buffers:
-                buffer.copy_(kept)
