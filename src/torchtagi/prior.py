@@ -109,21 +109,24 @@ def spread_signal(net: nn.Module, inputs: Tensor, std: float = SPREAD) -> list[f
     if len(inputs) < 2:
         raise ValueError(f"inputs must be at least two, to differ from each other, got {len(inputs)}")
     factors = []
-    for layer in weighted_layers(net)[:-1]:
-        weight = layer.weight
-        if weight is None:
-            continue
-        outputs: list[Tensor] = []
-        watch = layer.register_forward_hook(lambda _, __, z, seen=outputs: seen.append(z.mean))
-        try:
-            with buffers_kept(net):
-                net(inputs)
-        finally:
-            watch.remove()
-        spread = outputs[0].var(0).mean().sqrt().item() if outputs else 0.0
+
+    def scale(layer: Layer, arguments: tuple[Gaussian | Tensor, ...], z: Gaussian) -> Gaussian:
+        assert layer.weight is not None
+        spread = z.mean.var(0).mean().sqrt().item()
         factors.append(std / spread if spread > 0 else 1.0)
-        weight.mean.mul_(factors[-1])
-        weight.var.mul_(factors[-1] ** 2)
+        layer.weight.mean.mul_(factors[-1])
+        layer.weight.var.mul_(factors[-1] ** 2)
+        again: Gaussian = layer.forward(*arguments)
+        return again
+
+    hidden = [layer for layer in weighted_layers(net)[:-1] if layer.weight is not None]
+    watches = [layer.register_forward_hook(scale) for layer in hidden]
+    try:
+        with buffers_kept(net):
+            net(inputs)  # each layer sees what those before it say at their new scale
+    finally:
+        for watch in watches:
+            watch.remove()
     return factors
 
 

@@ -36,6 +36,14 @@ h = var.grad. Three rules apply it:
              while its generator learns) are noise to the others, and noise that a batch shares. Its variance along
              dm is read from the messages on them like q itself, and added to it in α: q + q_frozen + Σ R dm².
 
+Whatever the rule, nothing is ever forgotten: what a sample said about a weight holds for ever, though the rest of
+the network, or the world, was another one then. `memory=M` lets the precision that was gained fade by 1/M with each
+sample, back towards the prior's s₀, so that about the last M samples are remembered. After a step on n of them
+
+                 1/s⁺ = (1 − n/M)/s + (n/M)/s₀
+
+             and the means stay where they are.
+
 docs/design.md has the derivation and the measurements behind the constants.
 """
 
@@ -72,7 +80,8 @@ class Update(torch.optim.Optimizer):
     applied, 1 for Bayes' rule; it is there for torch's schedulers. `outputs` is the module whose output the
     likelihood sees, if that is not `net` itself. `frozen` are modules between `net` and that output which stay as
     they are, but whose uncertainty the coherent rule has to count; let messages reach their means
-    (`requires_grad`). `count_sharing=False` leaves ρ of the coherent rule at 1.
+    (`requires_grad`). `count_sharing=False` leaves ρ of the coherent rule at 1. `memory` is the number of samples
+    that are remembered, all of them unless given; the variances at construction are the prior's.
 
     After a step `reports` holds one dictionary a group: `alpha`, the fraction applied; `innovation`, the mean of
     r²/(v+R), near 1 where the predicted variance is right; `clipped` and `floored`, how many entries a bound on
@@ -89,6 +98,7 @@ class Update(torch.optim.Optimizer):
         outputs: nn.Module | None = None,
         frozen: Sequence[nn.Module] = (),
         count_sharing: bool = True,
+        memory: float | None = None,
         gain_bound: float = 0.3,
         output_bound: float = 6.0,
         weight_bound: float = 1.0,
@@ -103,6 +113,8 @@ class Update(torch.optim.Optimizer):
                 raise ValueError(f"{name} must be positive, got {bound}")
         if not gain_bound >= 0:
             raise ValueError(f"gain_bound must not be negative, got {gain_bound}")
+        if memory is not None and not (memory >= 1 and math.isfinite(memory)):
+            raise ValueError(f"memory must be a number of samples, at least 1, got {memory}")
         self.rule = rule
         self.count_sharing = count_sharing and rule == "coherent"
         self.output_bound, self.weight_bound, self.floor = output_bound, weight_bound, floor
@@ -110,17 +122,30 @@ class Update(torch.optim.Optimizer):
         every = [group_of(group) for group in groups or [{"modules": [net]}]]
         super().__init__(every, {"lr": lr, "shared": None})
         self.frozen = [{**group_of({"modules": frozen}), "lr": 0.0}] if frozen else []
+        self.memory = memory
+        if memory is not None:
+            for var in self.variances():
+                self.state[var] = {"prior": var.detach().clone()}
         self.reports: list[dict[str, float]] = []
         self.sharing: list[float] = []
         self.ledger = Ledger(gain_bound if rule == "coherent" else 0.0)
         (outputs or net).register_forward_hook(Tap(self.ledger))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch's; which parameters are shared is the network's to say, not the state's."""
+        """As torch's; which parameters are shared is the network's to say, not the state's. Without a prior in the
+        state the one at construction stays."""
         shared = [group["shared"] for group in self.param_groups]
+        priors = [self.state[var] for var in self.variances()] if self.memory is not None else []
         super().load_state_dict(state_dict)
         for group, own in zip(self.param_groups, shared, strict=True):
             group["shared"] = own
+        for var, prior in zip(self.variances(), priors, strict=False):
+            if "prior" not in self.state[var]:
+                self.state[var] = prior
+
+    def variances(self) -> Iterator[Tensor]:
+        """The variances of all parameters that this update may write."""
+        return (var for group in self.param_groups for var in group["params"][1::2])
 
     def holds(self, tensors: Iterable[Tensor]) -> bool:
         """Whether messages on these tensors are this update's, to apply or to count, and to clear."""
@@ -189,6 +214,8 @@ class Update(torch.optim.Optimizer):
             for group in everything:
                 fraction = alpha * group.lr if group.heard else 0.0
                 clipped, floored = apply(group, fraction, heard) if group.means else (0, 0)
+                if self.memory is not None and group.means:
+                    group.forget(heard.samples / self.memory, self.state)
                 self.reports.append(
                     {
                         "alpha": fraction,
@@ -294,6 +321,7 @@ class Group:
     peaks: list[float]  # the largest |s h| of each tensor
     factors: list[float]  # ρ of each tensor
     shared: list[int | None]  # of each shared tensor its place in the columns; None: none of it is on this process
+    owners: list[Tensor]  # the parameters that the variances are, or are shards of
 
     def __init__(self, group: dict[str, Any], sharded: bool, averaged_over: int) -> None:
         self.lr = float(group["lr"])
@@ -305,9 +333,11 @@ class Group:
             if (dmean := mean.grad) is not None and (dvar := var.grad) is not None
         ]
         self.heard = bool(rows)  # whether a message came, be it to another process's shards
+        owners = [row[1] for row in rows]
         if sharded:
             rows = [(*(tensor.to_local() for tensor in row[:4]), row[4]) for row in rows]
         here = [row[0].numel() > 0 for row in rows]
+        self.owners = list(itertools.compress(owners, here))
         places = itertools.accumulate(here, initial=0)
         self.shared = [
             place if some else None for place, some, row in zip(places, here, rows, strict=False) if row[4]
@@ -347,6 +377,15 @@ class Group:
         for place, factor in zip(self.shared, factors, strict=False):
             if place is not None:
                 self.factors[place] = factor
+
+    def forget(self, share: float, state: dict[Tensor, Any]) -> None:
+        """Let a share of the precision gained fade: 1/s⁺ = (1 − share)/s + share/s₀."""
+        share = min(share, 1.0)
+        priors = [state[owner]["prior"] for owner in self.owners]
+        priors = [prior.to_local() if hasattr(prior, "to_local") else prior for prior in priors]
+        weights = torch._foreach_lerp(priors, self.vars, share)
+        torch._foreach_mul_(self.vars, priors)
+        torch._foreach_div_(self.vars, weights)
 
 
 def largest(tensors: Tensors) -> list[float]:

@@ -155,7 +155,7 @@ def train(
         check_free(folder, overwrite)
         sets = load_sets(task)
         training = Training(config, Run.create(folder, config.as_json(), overwrite), sets)
-    show_start(training, folder)
+    show_start(training, folder, f"rule {training.config.rule}")
     if not training.done:
         learn(training, folder)
     finish(training, report)
@@ -216,11 +216,12 @@ class Interruption:
             signal.signal(number, handler)
 
 
-def show_start(training: Training, folder: Path) -> None:
+def show_start(training: Learner, folder: Path, how: str) -> None:
+    """What is trained, `how`, where it is kept, and from which place on."""
     config = training.config
     console.print(
         f"[bold]{config.task}[/bold] · {config.network} · {config.setting} · seed {config.seed}: "
-        f"{len(training.train):,} images, batches of {config.batch_size}, rule {config.rule}"
+        f"{len(training.train):,} images, batches of {config.batch_size}, {how}"
     )
     console.print(f"run folder: [bold]{escape(str(folder))}[/bold]")
     if training.done:
@@ -239,6 +240,9 @@ class Learner(Protocol):
     train: Any
     epoch: int
     sums: Any
+
+    @property
+    def done(self) -> bool: ...
 
     def events(self) -> Iterator[Any]: ...
     def save(self) -> None: ...

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from torchtagi.cli.shared import console, say
-from torchtagi.cli.train import Lines, learn, load_sets
+from torchtagi.cli.train import Lines, learn, load_sets, show_start
 from torchtagi.gan.config import GanConfig, configure_gan
 from torchtagi.gan.filmstrip import SAMPLES
 from torchtagi.gan.report import MEASURES, shown_measure, write_gan_report
@@ -61,7 +61,8 @@ def train_gan(
             Run.open(str(config.judge))  # a wrong name is told before anything is loaded
         sets = load_sets(find_gan_task(task).data)
         training = GanTraining(config, Run.create(folder, config.as_json(), overwrite), sets)
-    show_start(training, folder)
+    by = f"rule {training.config.rule}" if training.config.method == "tagi" else "backprop by Adam"
+    show_start(training, folder, by)
     if not training.done:
         learn(training, folder, Lines(LINE.format(*HEADS), progress_state, epoch_line))
     finish(training, folder, report)
@@ -76,23 +77,6 @@ def resumed(folder: Path, task: str, paper: bool, given: dict[str, Any]) -> GanT
     if paper and not before.setting.startswith("paper"):
         raise RunError(f"{folder} was started without --paper")
     return GanTraining.resume(run, dataclasses.replace(before, **given), load_sets(find_gan_task(task).data))
-
-
-def show_start(training: GanTraining, folder: Path) -> None:
-    config = training.config
-    how = f"rule {config.rule}" if config.method == "tagi" else "backprop by Adam"
-    console.print(
-        f"[bold]{config.task}[/bold] · {config.network} · {config.setting} · seed {config.seed}: "
-        f"{len(training.train):,} images, batches of {config.batch_size}, {how}"
-    )
-    console.print(f"run folder: [bold]{escape(str(folder))}[/bold]")
-    if training.done:
-        console.print(f"all {training.epoch} epochs are learned already")
-    elif training.epoch or training.sums.batches:
-        console.print(
-            f"continuing after {training.epoch} epochs and {training.sums.batches} batches, "
-            f"up to {config.epochs} epochs"
-        )
 
 
 def progress_state(step: GanStep) -> str:

@@ -18,7 +18,7 @@ METHODS = ("tagi", "adam")
 INFERENCE_ONLY = (
     *("rule", "reality_noise_std", "code_noise_std", "continuous_noise_std", "continuous_noise", "noise_decay"),
     *("noise_floor", "generator_reality_noise_std", "generator_code_noise_std", "use_running", "lead", "joint"),
-    *("count_frozen", "count_sharing", "relu_prior", "stride_prior", "output_gain", "var_gain"),
+    *("count_frozen", "count_sharing", "memory", "relu_prior", "stride_prior", "output_gain", "var_gain"),
 )
 BACKPROP_ONLY = ("discriminator_lr", "generator_lr", "code_weight", "continuous_weight")
 
@@ -67,6 +67,9 @@ class GanConfig(RunConfig):
     """Count the frozen networks' uncertainty in G's line search (see `gan.game`)."""
     count_sharing: bool
     """Count that a convolution's weight acts at many places (`Update`)."""
+    memory: int | None
+    """How many images the players remember (`Update`); None: all. What was learned of images that G no longer draws
+    is not evidence of those it draws now."""
     relu_prior: bool
     """Prior means at He et al.'s scale, 2/fan_in, in all but each network's last layer."""
     stride_prior: bool
@@ -100,6 +103,8 @@ class GanConfig(RunConfig):
         for name in ("samples", "test_samples"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), 2)
+        if self.memory is not None:
+            whole("memory", self.memory, 1)
         self.check_seed()
         for name in ("reality_noise_std", "code_noise_std", "continuous_noise_std", "noise_floor", "output_gain"):
             positive(name, getattr(self, name))
@@ -165,6 +170,7 @@ def configure_gan(
         "joint": not paper,
         "count_frozen": not paper,
         "count_sharing": not paper,
+        "memory": None,
         # Six layers deep, the faces' generator would start with images that hardly differ (docs/design.md).
         "relu_prior": not paper and not kind.has_digits,
         "stride_prior": not paper and not kind.has_digits,

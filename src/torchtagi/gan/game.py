@@ -22,6 +22,7 @@ one opinion of D is shared by all of them, and q_F is up to the batch's size tim
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,6 +47,7 @@ class Game:
     `joint` lets D learn from the real and the generated images as one batch instead of one after the other.
     `count_frozen` counts the uncertainty of the frozen networks in G's step.
     `count_sharing` counts that a convolution's weight acts at many places (`Update`).
+    `memory` is the number of images that the players remember (`Update`).
     """
 
     players: Players
@@ -58,6 +60,7 @@ class Game:
     joint: bool = False
     count_frozen: bool = True
     count_sharing: bool = True
+    memory: int | None = None
     discriminator_update: Update = field(init=False)
     generator_update: Update = field(init=False)
 
@@ -71,13 +74,14 @@ class Game:
             raise ValueError(
                 "a latent space with codes needs a Qnet and a likelihood for them, one without neither"
             )
-        self.discriminator_update = Update(discriminator, self.rule, count_sharing=self.count_sharing)
+        options: dict[str, Any] = {"count_sharing": self.count_sharing, "memory": self.memory}
+        self.discriminator_update = Update(discriminator, self.rule, **options)
         self.generator_update = Update(
             self.players.generator,
             self.rule,
             outputs=discriminator,
             frozen=[discriminator] if self.count_frozen else (),
-            count_sharing=self.count_sharing,
+            **options,
         )
 
     def zero_grad(self) -> None:

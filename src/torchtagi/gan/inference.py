@@ -53,6 +53,7 @@ class InferenceEngine(Engine):
             joint=config.joint,
             count_frozen=config.count_frozen,
             count_sharing=config.count_sharing,
+            memory=config.memory,
         )
 
     @property

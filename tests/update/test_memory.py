@@ -1,0 +1,104 @@
+"""`Update(memory=M)`: what was learned fades, and the prior shines through again."""
+
+import copy
+import math
+
+import pytest
+import torch
+from small_nets import NETS, RULES, fully_connected, linear, normal, snapshot
+
+import torchtagi as tagi
+
+
+def learn(net, posterior, x, y, noise=1.0):
+    tagi.Regression(noise)(net(x), y).backward()
+    posterior.step()
+    posterior.zero_grad()
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("net_name", NETS)
+def test_precision_fades_towards_the_prior_by_the_share_of_the_batch(net_name, rule):
+    build, features = NETS[net_name]
+    net, same = build(), build()
+    same.load_state_dict(net.state_dict())
+    prior = snapshot(net)
+    x, y = normal(5, features), normal(5, 2, seed=1)
+    learn(same, tagi.Update(same, rule), x, y, 3.0)
+    learn(net, tagi.Update(net, rule, memory=20), x, y, 3.0)
+    remembered = snapshot(same)
+    for name, value in snapshot(net).items():
+        if name.endswith("mean"):
+            assert torch.equal(value, remembered[name])
+        else:
+            expected = 1 / (0.75 / remembered[name] + 0.25 / prior[name])
+            torch.testing.assert_close(value, expected)
+
+
+def test_a_weight_seen_for_ever_is_as_sure_as_after_memory_samples():
+    net = linear(1)
+    prior = 1 / net.weight.var.item()
+    posterior = tagi.Update(net, memory=50)
+    one = torch.ones(1, 1).double()
+    for _ in range(1000):
+        learn(net, posterior, one, one, 2.0)
+    assert 1 / net.weight.var.item() == pytest.approx(prior + (50 - 1) / 4.0, rel=1e-3)
+
+
+def test_it_follows_a_slope_that_drifts():
+    """The slope turns by 1° a batch of 4; who never forgets lags behind."""
+    errors = {}
+    for memory in (None, 20):
+        torch.manual_seed(0)
+        net = tagi.nn.Linear(1, 1)
+        posterior = tagi.Update(net, memory=memory)
+        total = 0.0
+        for step in range(480):
+            x = torch.randn(4, 1)
+            y = math.sin(math.radians(step)) * x + 0.1 * torch.randn(4, 1)
+            total += (net(x).mean - y).square().mean().item() if step >= 120 else 0.0
+            learn(net, posterior, x, y, 0.1)
+        errors[memory] = total / 360
+    assert errors[20] < 0.25 * errors[None]
+
+
+def test_the_prior_is_that_of_construction_and_survives_a_state():
+    net = fully_connected()
+    posterior = tagi.Update(net, memory=30)
+    x, y = normal(6, 3), normal(6, 2, seed=1)
+    learn(net, posterior, x, y)
+    other = copy.deepcopy(net)  # its variances are learned already: they are not the prior
+    resumed = tagi.Update(other, memory=30)
+    resumed.load_state_dict(posterior.state_dict())
+    for _ in range(3):
+        learn(net, posterior, x, y)
+        learn(other, resumed, x, y)
+    for name, value in snapshot(net).items():
+        assert torch.equal(snapshot(other)[name], value)
+
+
+def test_a_state_without_a_prior_leaves_the_one_at_construction():
+    net = fully_connected()
+    posterior = tagi.Update(net, memory=30)
+    before = [var.clone() for var in posterior.variances()]
+    posterior.load_state_dict(tagi.Update(fully_connected()).state_dict())
+    learn(net, posterior, normal(6, 3), normal(6, 2, seed=1))
+    for var, prior in zip(posterior.variances(), before, strict=True):
+        assert torch.equal(posterior.state[var]["prior"], prior)
+
+
+def test_a_memory_shorter_than_the_batch_forgets_everything_but_the_means():
+    net = fully_connected()
+    before = snapshot(net)
+    learn(net, tagi.Update(net, memory=2), normal(6, 3), normal(6, 2, seed=1))
+    for name, value in snapshot(net).items():
+        if name.endswith("var"):
+            torch.testing.assert_close(value, before[name])
+        else:
+            assert not torch.equal(value, before[name])
+
+
+@pytest.mark.parametrize("memory", [0, 0.5, -3, math.nan, math.inf])
+def test_a_bad_memory_is_named(memory):
+    with pytest.raises(ValueError, match=f"memory must be a number of samples, at least 1, got {memory}"):
+        tagi.Update(fully_connected(), memory=memory)
