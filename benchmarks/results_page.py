@@ -1,7 +1,7 @@
 """Write docs/results.md from the runs recorded in results/: python benchmarks/results_page.py
 
-The paper's tables, with our runs beside them. A number here is a row of some results/<name>/metrics.jsonl; what was
-not run says so.
+The paper's tables, with our runs beside them. A number here is a row of some results/<name>/metrics.jsonl, or of
+the evaluation.json beside it; what was not run says so. docs/figures/reliability.png is drawn from the same files.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from torchtagi.runs import Row, recorded, result_rows
+from torchtagi import plots
+from torchtagi.runs import IDENTITY, Row, Run, recorded
 
 ROOT = Path(__file__).parent.parent
+FIGURE = "figures/reliability.png"
 NOT_RUN = "not run"
 FIRST_EPOCH = (2_000, 5_000, 10_000, 20_000, 30_000, 40_000, 50_000)
 
@@ -161,7 +163,76 @@ def first_epoch_table(networks: dict[str, dict[str, Curve]]) -> list[str]:
     return [*lines, ""]
 
 
-def page(rows: list[Row]) -> str:
+def foreign_table(evaluations: list[Row]) -> list[str]:
+    """Whether uncertainty tells the task's images from those of another set."""
+    lines = [
+        *("## Foreign images and reliability", ""),
+        "AUROC of telling foreign images from the test images by three measures of uncertainty, and the share of",
+        "the test images that is taken for foreign where 95 % of the foreign ones are found, by entropy.",
+        "",
+        "| task | network | seed | E | foreign set | entropy | largest probability | epistemic variance | alarms |",
+        "|---|---|---:|---:|---|---:|---:|---:|---:|",
+    ]
+    for row in evaluations:
+        cells = [row["task"], row["network"], str(row["seed"]), str(row["epochs"]), row["out_of_distribution_set"]]
+        found = row["out_of_distribution"]
+        if found is None:
+            cells += [NOT_RUN, "", "", ""]
+        else:
+            measures = ("entropy", "max_probability", "epistemic_variance")
+            cells += [f"{found[measure]['auroc']:.4f}" for measure in measures]
+            cells.append(f"{100 * found['entropy']['fpr_at_95_tpr']:.1f} %")
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, "", f"![Accuracy against confidence, one panel a network]({FIGURE})", ""] if evaluations else []
+
+
+def draw_reliability(evaluations: list[Row], path: Path) -> None:
+    """Accuracy against confidence, one panel a network; a bar is one standard error."""
+    columns = min(3, len(evaluations))
+    with plots.themed("light"):
+        figure = plots.blank_figure(3.2 * columns, 3.3 * -(-len(evaluations) // columns))
+        panels = figure.subplots(-(-len(evaluations) // columns), columns, squeeze=False, sharex=True, sharey=True)
+        for panel in panels.flat[len(evaluations) :]:
+            panel.axis("off")
+        for panel, row in zip(panels.flat, evaluations, strict=False):
+            bins = row["reliability"]
+            confidence, accuracy = [[entry[key] for entry in bins] for key in ("confidence", "accuracy")]
+            spread = [(entry["accuracy"] * (1 - entry["accuracy"]) / entry["images"]) ** 0.5 for entry in bins]
+            panel.plot([0, 1], [0, 1], linewidth=1, color=plots.THEMES["light"]["soft"])
+            panel.errorbar(confidence, accuracy, yerr=spread, marker="o", markersize=4, capsize=2)
+            title = f"{row['task']} {row['network']}, E = {row['epochs']}\nECE {row['ece']:.4f}"
+            panel.set_title(title, fontsize=9)
+            panel.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
+            panel.label_outer()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(plots.as_png(figure))
+
+
+def rows_of(runs: Iterable[Run]) -> list[Row]:
+    """Every epoch of every run, its lists too."""
+    return [
+        {**{key: run.config[key] for key in IDENTITY}, "method": run.method, **row}
+        for run in runs
+        for row in run.metrics()
+    ]
+
+
+def evaluations_of(runs: Iterable[Run]) -> list[Row]:
+    """What is known of our default's runs after their last epoch: the longest run of each network."""
+    longest: dict[tuple[str, str], Row] = {}
+    for run in runs:
+        found = run.evaluation()
+        ours = run.method == "tagi" and run.config["setting"] == "default"
+        if not ours or found is None or "reliability" not in found:
+            continue
+        key = (run.config["task"], run.config["network"])
+        if key not in longest or found["epochs"] > longest[key]["epochs"]:
+            longest[key] = {**{name: run.config[name] for name in IDENTITY}, **found}
+    order = [(task, network) for task, networks in ERROR_TABLES.items() for network in networks]
+    return [longest[key] for key in order if key in longest]
+
+
+def page(rows: list[Row], evaluations: list[Row]) -> str:
     curves: dict[str, dict[str, dict[str, list[Row]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for row in rows:
         if row.get("method", "tagi") != "tagi":
@@ -189,9 +260,14 @@ def page(rows: list[Row]) -> str:
         for network, (heading, paper) in networks.items():
             lines += error_table(grouped.get(task, {}).get(network, {}), heading, paper)
     lines += calibration_table(grouped.get("cifar10", {}))
+    lines += foreign_table(evaluations)
     lines += first_epoch_table(grouped.get("cifar10", {}))
     return "\n".join(lines).rstrip() + "\n"
 
 
 if __name__ == "__main__":
-    (ROOT / "docs" / "results.md").write_text(page(result_rows(recorded(ROOT / "results"))))
+    runs = recorded(ROOT / "results")
+    evaluations = evaluations_of(runs)
+    (ROOT / "docs" / "results.md").write_text(page(rows_of(runs), evaluations))
+    if evaluations:
+        draw_reliability(evaluations, ROOT / "docs" / FIGURE)

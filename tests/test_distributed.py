@@ -16,7 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 import torchtagi as tagi
 
-RULES = ("paper", "capped", "coherent")
+UPDATES: dict[str, dict[str, Any]] = {
+    **{rule: {"rule": rule} for rule in ("paper", "capped", "coherent")},
+    "coherent with a memory": {"memory": 1000},
+}
 STEPS = 3
 Result = dict[str, Any]
 
@@ -105,9 +108,9 @@ def batch(name: str, step: int, size: int) -> tuple[Tensor, Tensor]:
     return x, 3 * torch.randn(size, outputs, generator=generator, dtype=torch.float64)
 
 
-def learn(net: nn.Module, name: str, rule: str, sizes: Sequence[int], rank: int | None) -> list[dict[str, float]]:
+def learn(net: nn.Module, name: str, update: str, sizes: Sequence[int], rank: int | None) -> list[dict[str, float]]:
     """Three steps on one process's share of each batch, or on all of it; the last step's report."""
-    posterior, likelihood = tagi.Update(net, rule), tagi.Regression(0.5).double()
+    posterior, likelihood = tagi.Update(net, **UPDATES[update]), tagi.Regression(0.5).double()
     for step in range(STEPS):
         x, y = batch(name, step, sum(sizes))
         if rank is not None:
@@ -177,11 +180,11 @@ def worker(rank: int, folder: str, way: str) -> None:
     )
     for index, (wrap, name, sizes) in enumerate(CASES[way]):
         results: dict[str, Result] = {}
-        for rule in RULES:
+        for update in UPDATES:
             net = build(name)
-            reports = learn(wrap(net), name, rule, sizes, rank)
+            reports = learn(wrap(net), name, update, sizes, rank)
             state = {key: whole(value) for key, value in net.state_dict().items()}
-            results[rule] = {"state": state, "reports": reports}
+            results[update] = {"state": state, "reports": reports}
         torch.save(results, os.path.join(folder, f"{index}-{rank}.pt"))
     dist.destroy_process_group()
 
@@ -213,19 +216,19 @@ def test_two_processes_learn_what_one_learns_from_the_joint_batch(
     files = [folder / f"{index}-{rank}.pt" for rank in range(2)]
     assert all(file.exists() for file in files), f"the processes ended before this case was done: {ended}"
     ranks = [torch.load(file) for file in files]
-    for rule in RULES:
+    for update in UPDATES:
         net = build(name)
         before = {key: value.clone() for key, value in net.state_dict().items()}
-        reports = learn(net, name, rule, sizes, None)
+        reports = learn(net, name, update, sizes, None)
         for result in ranks:
             for key, value in net.state_dict().items():
                 torch.testing.assert_close(
-                    result[rule]["state"][key],
+                    result[update]["state"][key],
                     value,
                     rtol=1e-7,
                     atol=1e-7,
-                    msg=lambda message, rule=rule, key=key: f"{rule}, {key}: {message}",
+                    msg=lambda message, update=update, key=key: f"{update}, {key}: {message}",
                 )
-                assert not torch.equal(before[key], value), f"{rule}: {key} did not learn"
+                assert not torch.equal(before[key], value), f"{update}: {key} did not learn"
             for field in ("alpha", "innovation"):
-                assert result[rule]["reports"][0][field] == pytest.approx(reports[0][field], rel=1e-9)
+                assert result[update]["reports"][0][field] == pytest.approx(reports[0][field], rel=1e-9)

@@ -3,14 +3,15 @@
 import runpy
 from pathlib import Path
 
-from torchtagi.runs import recorded, result_rows
+from torchtagi.runs import Run, recorded
 
 ROOT = Path(__file__).parent.parent
 
 
 def test_the_results_page_is_up_to_date() -> None:
     script = runpy.run_path(str(ROOT / "benchmarks" / "results_page.py"))
-    expected = script["page"](result_rows(recorded(ROOT / "results")))
+    runs = recorded(ROOT / "results")
+    expected = script["page"](script["rows_of"](runs), script["evaluations_of"](runs))
     assert (ROOT / "docs" / "results.md").read_text() == expected, "run `make docs`"
 
 
@@ -21,11 +22,11 @@ def test_the_measurements_page_is_up_to_date() -> None:
 
 def test_the_results_page_says_what_was_not_run_and_averages_seeds() -> None:
     script = runpy.run_path(str(ROOT / "benchmarks" / "results_page.py"))
-    assert script["page"]([]).count("not run") == 2 * 6 + 5 + 2
+    assert script["page"]([], []).count("not run") == 2 * 6 + 5 + 2
     row = {"task": "mnist", "network": "cnn", "setting": "default", "nll": 0.1, "ece": 0.2}
     row |= {"auroc_ovr": 0.9, "auroc_misclassification": 0.8}
     rows = [row | {"seed": 0, "epoch": 1, "error": 1.0}, row | {"seed": 1, "epoch": 1, "error": 2.0}]
-    text = script["page"]([*rows, row | {"seed": 0, "epoch": 7, "error": 0.5}])
+    text = script["page"]([*rows, row | {"seed": 0, "epoch": 7, "error": 0.5}], [])
     line = next(line for line in text.splitlines() if "ours, default" in line)
     assert line.startswith("| **ours, default** | 1.50 ± 0.71 (2 seeds) | 0.50 | 7 |")
 
@@ -35,7 +36,29 @@ def test_the_results_page_shows_first_epochs_seed_by_seed() -> None:
     row = {"task": "cifar10", "network": "resnet18half", "setting": "default", "nll": 0.1, "ece": 0.2, "epoch": 1}
     row |= {"auroc_ovr": 0.9, "auroc_misclassification": 0.8, "error": 50.0}
     rows = [row | {"seed": seed, "train_curve": [[1680, 80.0 + seed], [50000, 55.0]]} for seed in (1, 0)]
-    text = script["page"](rows)
+    text = script["page"](rows, [])
     assert "| resnet18half | 0 | 80.0 | 80.0 | 80.0 | 80.0 | 55.0 | 55.0 | 55.0 |" in text
     assert "| resnet18half | 1 | 81.0 |" in text
     assert "| resnet18 | not run |" in text
+
+
+def test_the_results_page_shows_foreign_images_of_the_longest_default_run(tmp_path) -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / "results_page.py"))
+    config = {"task": "cifar10", "network": "3conv", "seed": 0}
+    detection = {"auroc": 0.75, "fpr_at_95_tpr": 0.5}
+    summary = {
+        **{"out_of_distribution_set": "tinyimagenet", "ece": 0.01},
+        "out_of_distribution": dict.fromkeys(("entropy", "max_probability", "epistemic_variance"), detection),
+        "reliability": [{"images": 10, "confidence": 0.4, "accuracy": 0.5}],
+    }
+    for name, setting, epochs in (("short", "default", 1), ("long", "default", 2), ("other", "paper", 3)):
+        run = Run.create(tmp_path / name, {**config, "setting": setting})
+        for epoch in range(1, epochs + 1):
+            run.add_metrics({"epoch": epoch})
+        run.write_json("evaluation.json", {**summary, "epochs": epochs})
+    found = script["evaluations_of"](recorded(tmp_path))
+    assert [row["epochs"] for row in found] == [2]
+    line = "| cifar10 | 3conv | 0 | 2 | tinyimagenet | 0.7500 | 0.7500 | 0.7500 | 50.0 % |"
+    assert line in script["page"]([], found).splitlines()
+    script["draw_reliability"](found, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")

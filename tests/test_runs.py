@@ -115,6 +115,17 @@ def test_record_and_result_rows(tmp_path):
     assert rows == [{**named, "epoch": 1, "error": 1.5}, {**named, "epoch": 2, "error": 1.0}]
 
 
+def test_record_keeps_the_evaluation_of_the_last_epoch_only(tmp_path):
+    run = Run.create(tmp_path / "run", CONFIG)
+    run.add_metrics({"epoch": 1, "error": 1.5})
+    run.write_json("evaluation.json", {"epochs": 1, "error": 1.5})
+    target = run.record(tmp_path / "results")
+    assert Run.open(target).evaluation() == {"epochs": 1, "error": 1.5}
+    run.add_metrics({"epoch": 2, "error": 1.0})
+    run.record(tmp_path / "results")
+    assert Run.open(target).evaluation() is None
+
+
 def test_a_folder_without_results(tmp_path):
     assert recorded(tmp_path) == []
     with pytest.raises(RunError, match="no folder"):

@@ -57,21 +57,35 @@ class Evaluation:
     detection: dict[str, Scores] | None
     note: str | None
     """Why there is no `detection`, if there is none."""
+    epochs: int
+    """How many epochs had been learned."""
 
     @property
     def entropy_quantiles(self) -> Tensor:
         """The 0, 1, …, 100 % quantiles of the test set's entropies: a ruler for one image's uncertainty."""
         return self.prediction.entropy.double().quantile(torch.linspace(0, 1, 101, dtype=torch.float64))
 
+    def reliability(self) -> list[dict[str, float]]:
+        """Of each bin of confidence that holds images, how many, their mean confidence and their accuracy."""
+        bins = metrics.reliability_bins(self.prediction.probs, self.labels)
+        columns = zip(bins.counts.tolist(), bins.confidence.tolist(), bins.accuracy.tolist(), strict=True)
+        return [
+            {"images": images, "confidence": round(confidence, 6), "accuracy": round(accuracy, 6)}
+            for images, confidence, accuracy in columns
+            if images
+        ]
+
     def summary(self) -> dict[str, Any]:
         """As JSON."""
         return {
+            "epochs": self.epochs,
             "images": len(self.labels),
             **self.scores,
             "confusion": self.confusion.tolist(),
             "out_of_distribution": self.detection,
             "out_of_distribution_set": self.task.outside,
             "out_of_distribution_note": self.note,
+            "reliability": self.reliability(),
             "entropy_quantiles": [round(value, 6) for value in self.entropy_quantiles.tolist()],
         }
 
@@ -136,6 +150,7 @@ def evaluate(run: Run, download: bool = True, progress: Callable[[str], None] | 
         outside=outside,
         detection=None if outside is None else out_of_distribution(prediction, outside),
         note=note,
+        epochs=len(run.metrics()),
     )
     run.write_json(EVALUATION, evaluation.summary())
     return evaluation

@@ -170,14 +170,21 @@ class Run:
                 leftover.unlink(missing_ok=True)
 
     def record(self, results: str | Path) -> Path:
-        """Copy what is worth keeping for ever, configuration and metrics, into a folder of recorded runs."""
-        if not self.metrics():
+        """Copy what is worth keeping for ever into a folder of recorded runs: configuration, metrics and, if it was
+        made after the last epoch, the evaluation."""
+        rows = self.metrics()
+        if not rows:
             raise RunError(f"{self.folder} has not finished an epoch yet: nothing to record")
         target = Path(results) / "-".join(
             [*(str(self.config[key]) for key in IDENTITY[:3]), f"seed{self.config['seed']}"]
         )
         for name in (CONFIG, METRICS):
             write_atomically(target / name, (self.folder / name).read_bytes())
+        evaluation = self.evaluation() or {}
+        if evaluation.get("epochs") == len(rows):
+            write_atomically(target / EVALUATION, (self.folder / EVALUATION).read_bytes())
+        else:
+            (target / EVALUATION).unlink(missing_ok=True)
         return target
 
 
