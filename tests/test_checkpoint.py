@@ -592,3 +592,27 @@ def test_torchs_own_sequential_comes_back_as_ours(tmp_path: Path) -> None:
     rebuilt = tagi.load(tmp_path / "net.safetensors").net
     assert type(rebuilt) is tagi.nn.Sequential
     assert torch.equal(rebuilt(torch.ones(2, 3)).mean, net(torch.ones(2, 3)).mean)
+
+
+def test_a_layer_without_parameters_may_be_used_twice(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    relu = tagi.nn.ReLU()
+    net = nn.Sequential(tagi.nn.Linear(3, 4), relu, tagi.nn.Linear(4, 4), relu, tagi.nn.Linear(4, 2))
+    tagi.save(tmp_path / "net", net)
+    x = torch.randn(5, 3)
+    assert torch.equal(tagi.load(tmp_path / "net").net(x).mean, net(x).mean)
+
+
+def test_parameters_used_twice_are_restored_but_not_loaded(tmp_path: Path) -> None:
+    def tied() -> nn.Sequential:
+        net = nn.Sequential(tagi.nn.Linear(3, 3), tagi.nn.ReLU(), tagi.nn.Linear(3, 3))
+        net[2].weight = net[0].weight
+        return net
+
+    net, other = tied(), tied()
+    tagi.save(tmp_path / "net", net)
+    with pytest.raises(tagi.CheckpointError, match="parameters used twice"):
+        tagi.load(tmp_path / "net")
+    checkpoint.restore(tmp_path / "net", other)
+    x = torch.randn(5, 3)
+    assert torch.equal(other(x).mean, net(x).mean)

@@ -1,5 +1,7 @@
 """Conditioning in chunks equals conditioning on the chunks one after another, to the bit."""
 
+import copy
+
 import pytest
 import torch
 
@@ -62,3 +64,20 @@ def test_bad_input_changes_nothing(x, y, chunk, message):
     with pytest.raises(ValueError, match=message):
         tagi.condition(net, likelihood, posterior, x, y, chunk=chunk)
     assert torch.equal(parameters(net), before)
+
+
+def test_an_update_of_another_network_is_refused():
+    net, likelihood, posterior = make()
+    with pytest.raises(RuntimeError, match="nothing was learned"):
+        tagi.condition(copy.deepcopy(net), likelihood, posterior, torch.randn(4, 3), torch.randn(4, 1))
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"), [(1, [1]), (16, [16]), (17, [17]), (33, [16, 17]), (34, [16, 16, 2])]
+)
+def test_a_single_sample_left_over_joins_the_last_chunk(samples, expected):
+    sizes = []
+    net, likelihood, posterior = make()
+    x, y = torch.randn(samples, 3), torch.randn(samples, 1)
+    tagi.condition(net, likelihood, posterior, x, y, before=lambda z, targets: sizes.append(len(targets)))
+    assert sizes == expected

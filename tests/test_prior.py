@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 import torchtagi as tagi
 from torchtagi import models
@@ -137,3 +138,35 @@ def test_spread_signal_leaves_the_scale_alone_where_inputs_do_not_differ():
 def test_spread_signal_names_a_bad_argument(inputs, std, message):
     with pytest.raises(ValueError, match=message):
         tagi.spread_signal(models.cifar_3conv(), inputs, std)
+
+
+class HeadFirst(nn.Module):
+    """Registered in another order than it is called, its body called twice and by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.spare, self.body = tagi.nn.Linear(8, 2), tagi.nn.Linear(3, 3), tagi.nn.Linear(8, 8)
+        self.first, self.relu = tagi.nn.Linear(3, 8), tagi.nn.ReLU()
+
+    def forward(self, x):
+        return self.head(self.body(self.body(x=self.relu(self.first(x)))))
+
+
+def test_the_last_layer_is_the_one_called_last():
+    torch.manual_seed(0)
+    net, x = HeadFirst(), torch.randn(32, 3)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    first, body = tagi.spread_signal(net, x, 0.5)
+    for name, factor in (("first", first), ("body", body), ("head", 1.0), ("spare", 1.0)):
+        assert torch.allclose(net.state_dict()[f"{name}.weight.mean"], before[f"{name}.weight.mean"] * factor)
+    hidden = net.body(net.relu(net.first(x))).mean
+    assert hidden.var(0).mean().sqrt().item() == pytest.approx(0.5, rel=1e-4)
+
+
+@pytest.mark.parametrize("fit", [tagi.match_prior, tagi.spread_signal])
+def test_a_network_that_fails_keeps_its_prior(fit):
+    net = nn.Sequential(tagi.nn.Linear(3, 8), tagi.nn.ReLU(), tagi.nn.Linear(8, 8), tagi.nn.Linear(5, 1))
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    with pytest.raises(ValueError, match="must have 5 features"):
+        fit(net, torch.randn(4, 3))
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())

@@ -58,12 +58,16 @@ class Saved:
 
 
 def describe(module: nn.Module) -> dict[str, Any] | None:
-    """The architecture as JSON, or None if it holds a module of a kind that `load` does not know."""
+    """The architecture as JSON, or None if it holds a module of a kind that `load` does not know, or parameters
+    that are in two places at once."""
+    parameters = [id(part) for _, part in module.named_parameters(remove_duplicate=False)]
+    if len(set(parameters)) < len(parameters):
+        return None
     name = type(module).__name__
     if type(module) not in (BUILDABLE.get(name), nn.Sequential):  # torch's own comes back as ours
         return None
     if isinstance(module, nn.Sequential):
-        parts = [(key, describe(part)) for key, part in module.named_children()]
+        parts = [(key, describe(part)) for key, part in module._modules.items() if part is not None]
         return None if any(part is None for _, part in parts) else {"type": name, "parts": parts}
     assert isinstance(module, Layer | ResidualBlock | Likelihood | HeteroscedasticRegression)
     return {"type": name, "arguments": module.config()}
@@ -122,8 +126,8 @@ def load(path: str | Path) -> Saved:
     for part, description in header["architecture"].items():
         if description is None:
             raise CheckpointError(
-                f"{path}: the {part} has a module of your own, so it cannot be rebuilt from the file; build it "
-                "yourself and call restore(path, net)"
+                f"{path}: the {part} has a module of your own, or parameters used twice, so it cannot be rebuilt "
+                "from the file; build it yourself and call restore(path, net)"
             )
         try:
             with torch.device("meta"):  # shapes only: the file's tensors decide whether memory is spent

@@ -7,6 +7,8 @@ on 256 correlated observations moves along a single direction, sixteen steps on 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -30,6 +32,8 @@ def condition(
 
     `before(z, targets)` is shown each chunk's outputs, for looking at, before they are learned from. Where the
     network is a plain `Sequential` of layers, the steps do without autograd (see `direct`); results are the same.
+    A single sample that would be left over joins the last chunk. What precedes a chunk that is refused, because of
+    a label out of range say, has been learned.
     """
     if chunk < 1:
         raise ValueError(f"chunk must be at least 1, got {chunk}")
@@ -40,7 +44,7 @@ def condition(
     whole = samples <= chunk
     total = 0.0
     try:
-        for inputs, targets in [(x, y)] if whole else zip(x.split(chunk), y.split(chunk), strict=True):
+        for inputs, targets in [(x, y)] if whole else zip(*chunks(x, y, chunk), strict=True):
             posterior.zero_grad()
             evidence = direct.learn(net, likelihood, posterior, inputs, targets, before)
             if evidence is None:
@@ -49,6 +53,18 @@ def condition(
     finally:
         posterior.zero_grad()  # not even a message that could not be learned from is left behind
     return total
+
+
+def chunks(x: Tensor, y: Tensor, size: int) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    """Both in pieces of `size`; a single sample left over joins the last of them, because a batch norm finds no
+    spread in it."""
+    sizes = [size] * (len(x) // size)
+    rest = len(x) % size
+    if rest == 1:
+        sizes[-1] += 1
+    elif rest:
+        sizes.append(rest)
+    return x.split(sizes), y.split(sizes)
 
 
 def learn(
@@ -61,5 +77,10 @@ def learn(
             before(z, y)
     evidence: Tensor = likelihood(z, y)
     evidence.backward()
+    if not posterior.ledger.entries:
+        raise RuntimeError(
+            "nothing was learned: the update given to condition is not that of this network (a copy of a network "
+            "needs an Update of its own)"
+        )
     posterior.step()
     return evidence

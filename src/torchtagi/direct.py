@@ -44,14 +44,15 @@ def learn(
     learning = [one for own in operands for one in own if isinstance(one, Tensor) and one.requires_grad]
     if not learning or any(map(has_hooks, learning)) or not posterior.holds(learning):
         return None
-    with torch.inference_mode():  # cheaper than no_grad; nothing made here is seen outside, `before` apart
+    with torch.inference_mode():  # cheaper than no_grad; nothing made here is seen outside, z apart
         mean, var, links = chain.moments(layers, operands, x, None)
         if var is None:
             return None
         z = Gaussian.trusted(mean, var)
-        if before is not None:
-            before(z, y)
-        evidence, dmean, dvar = likelihood.message(z, y)
+        with torch.inference_mode(False), torch.no_grad():  # what a likelihood keeps must be an ordinary tensor
+            if before is not None:
+                before(z, y)
+            evidence, dmean, dvar = likelihood.message(z, y)
         # as autograd does: targets in float64 send messages in float64
         dmean, dvar = posterior.ledger.hear(Call(len(z)), var, dmean.to(mean.dtype), dvar.to(mean.dtype))
         _, _, answers = chain.messages(links, dmean, dvar)

@@ -47,8 +47,10 @@ class Call:
 class Ledger:
     """What was heard since the last step; `bound` is κ of the update rule, zero for none."""
 
-    def __init__(self, bound: float) -> None:
+    def __init__(self, bound: float, opens: Callable[[], bool] = lambda: True) -> None:
         self.bound = bound
+        self.opens = opens
+        """Asked before each forward pass: whether anything of it will be learned from."""
         self.entries: list[tuple[Call, Tensor, Tensor, Tensor]] = []
 
     def hear(self, call: Call, var: Tensor, dmean: Tensor, dvar: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,7 +110,7 @@ class Tap:
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> Any:
         ledger = self.ledger()
-        if ledger is None or not torch.is_grad_enabled():
+        if ledger is None or not torch.is_grad_enabled() or not ledger.opens():
             return None
         if isinstance(output, Gaussian):
             return listen(output, ledger, Call(len(output)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -45,10 +46,13 @@ def match_prior(
         out: Gaussian = net(inputs)
         return out.variance.mean().item()
 
-    with buffers_kept(net):
-        factor = bisect(predictive_var, target_var)
-    for parameter, var in zip(parameters, prior, strict=True):
-        parameter.var.copy_(var * (factor or 1.0))
+    factor = None
+    try:
+        with buffers_kept(net):
+            factor = bisect(predictive_var, target_var)
+    finally:
+        for parameter, var in zip(parameters, prior, strict=True):
+            parameter.var.copy_(var * (factor or 1.0))
     if factor is None:
         raise ValueError(
             f"no factor between 1e-6 and 1e6 on the weight variances gives a predictive variance of {target_var} "
@@ -78,7 +82,7 @@ def keep_signal(net: nn.Module, inputs: Tensor, target_var: float = 1.0) -> bool
     (1 − r)(1 − ρ) behind it: with r = ⅔, which `match_prior` finds for ResNet18, nothing of an image is left
     behind eighteen layers.
     """
-    weighted = weighted_layers(net)
+    weighted = called_layers(net, inputs)
     limit = SIGNAL / max(len(weighted), 1)
     changed = False
     for layer in weighted[:-1]:
@@ -98,7 +102,8 @@ def keep_signal(net: nn.Module, inputs: Tensor, target_var: float = 1.0) -> bool
 @torch.no_grad()
 def spread_signal(net: nn.Module, inputs: Tensor, std: float = SPREAD) -> list[float]:
     """Scale the weights of each hidden layer, means and standard deviations alike, so that the means of its outputs
-    differ by `std` from input to input; returns the factors. Running statistics are left as they were.
+    differ by `std` from input to input; returns the factors, in the order in which a forward pass calls the layers.
+    Running statistics are left as they were.
 
     He's scale keeps the size of a network's units, but with average pooling most of it is what all inputs have in
     common, and the messages have little to tell images apart by. Mishkin and Matas (2016) scale ordinary networks
@@ -108,26 +113,50 @@ def spread_signal(net: nn.Module, inputs: Tensor, std: float = SPREAD) -> list[f
     require_positive("std", std)
     if len(inputs) < 2:
         raise ValueError(f"inputs must be at least two, to differ from each other, got {len(inputs)}")
-    factors = []
+    hidden = {layer: layer.weight for layer in called_layers(net, inputs)[:-1] if layer.weight is not None}
+    before = [(weight.mean.clone(), weight.var.clone()) for weight in hidden.values()]
+    factors: dict[Layer, float] = {}
 
-    def scale(layer: Layer, arguments: tuple[Gaussian | Tensor, ...], z: Gaussian) -> Gaussian:
-        assert layer.weight is not None
+    def scale(layer: Layer, arguments: tuple[Any, ...], named: dict[str, Any], z: Gaussian) -> Gaussian | None:
+        if layer in factors:
+            return None
         spread = z.mean.var(0).mean().sqrt().item()
-        factors.append(std / spread if spread > 0 else 1.0)
-        layer.weight.mean.mul_(factors[-1])
-        layer.weight.var.mul_(factors[-1] ** 2)
-        again: Gaussian = layer.forward(*arguments)
+        factors[layer] = std / spread if spread > 0 else 1.0
+        hidden[layer].mean.mul_(factors[layer])
+        hidden[layer].var.mul_(factors[layer] ** 2)
+        again: Gaussian = layer(*arguments, **named)
         return again
 
-    hidden = [layer for layer in weighted_layers(net)[:-1] if layer.weight is not None]
-    watches = [layer.register_forward_hook(scale) for layer in hidden]
+    watches = [layer.register_forward_hook(scale, with_kwargs=True) for layer in hidden]
     try:
         with buffers_kept(net):
             net(inputs)  # each layer sees what those before it say at their new scale
+    except BaseException:
+        for weight, (mean, var) in zip(hidden.values(), before, strict=True):
+            weight.mean.copy_(mean)
+            weight.var.copy_(var)
+        raise
     finally:
         for watch in watches:
             watch.remove()
-    return factors
+    return [factors[layer] for layer in hidden]
+
+
+def called_layers(net: nn.Module, inputs: Tensor) -> list[Layer]:
+    """The layers with weights that a forward pass calls, in the order of their first calls."""
+    called: dict[Layer, None] = {}
+
+    def note(layer: Layer, arguments: Any, z: Any) -> None:
+        called.setdefault(layer)
+
+    watches = [layer.register_forward_hook(note) for layer in weighted_layers(net)]
+    try:
+        with buffers_kept(net):
+            net(inputs)
+    finally:
+        for watch in watches:
+            watch.remove()
+    return list(called)
 
 
 def weighted_layers(net: nn.Module) -> list[Layer]:

@@ -27,10 +27,12 @@ h = var.grad. Three rules apply it:
              derivative is Σ_p J_p. But g knows the sum. Under the model a message has E[g²] = −h for a weight that
              acts once, so what sharing adds can be read from the lengths of both, tensor by tensor:
 
-                 ρ = max(1, Σ s g² / (λ Σ −s h))
+                 ρ = max(1, r/r₀),        r = Σ s g² / (λ Σ −s h)
 
-             A linear layer has 1.0 by this measure, the first convolution of a CIFAR-10 network 200. With ρ the
-             variance of a convolution's weight that acts equally at all places is exact.
+             r₀ ≥ 1 is the same ratio over all tensors that are not shared: what the observations of a batch have in
+             common makes every g longer, and α counts it already. A linear layer of a CIFAR-10 network has r = 1.0,
+             its first convolution 200. With ρ the variance of a convolution's weight that acts equally at all
+             places is exact. A tensor with messages that widen (h > 0, as AGVI's may be) has ρ = 1.
 
              Uncertain parameters that take part in the outputs but are not updated (`frozen`, a GAN's discriminator
              while its generator learns) are noise to the others, and noise that a batch shares. Its variance along
@@ -51,6 +53,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -123,13 +126,12 @@ class Update(torch.optim.Optimizer):
         super().__init__(every, {"lr": lr, "shared": None})
         self.frozen = [{**group_of({"modules": frozen}), "lr": 0.0}] if frozen else []
         self.memory = memory
-        if memory is not None:
-            for var in self.variances():
-                self.state[var] = {"prior": var.detach().clone()}
+        self.keep_priors()
         self.reports: list[dict[str, float]] = []
         self.sharing: list[float] = []
-        self.ledger = Ledger(gain_bound if rule == "coherent" else 0.0)
-        (outputs or net).register_forward_hook(Tap(self.ledger))
+        expects = weakref.WeakMethod(self.expects)  # weak: a discarded update stops listening
+        self.ledger = Ledger(gain_bound if rule == "coherent" else 0.0, lambda: (expects() or bool)())
+        (net if outputs is None else outputs).register_forward_hook(Tap(self.ledger))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's; which parameters are shared is the network's to say, not the state's. Without a prior in the
@@ -143,6 +145,22 @@ class Update(torch.optim.Optimizer):
             if "prior" not in self.state[var]:
                 self.state[var] = prior
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        self.keep_priors()
+
+    def keep_priors(self) -> None:
+        """With a memory, take the variances of parameters that are new here for their prior's."""
+        if getattr(self, "memory", None) is not None:  # torch's constructor adds groups before there is one
+            for var in self.variances():
+                self.state[var].setdefault("prior", var.detach().clone())
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError(
+            "an Update listens to its network and cannot be copied or pickled; copy the network, make an Update "
+            "for the copy and load this one's state_dict()"
+        )
+
     def variances(self) -> Iterator[Tensor]:
         """The variances of all parameters that this update may write."""
         return (var for group in self.param_groups for var in group["params"][1::2])
@@ -151,6 +169,17 @@ class Update(torch.optim.Optimizer):
         """Whether messages on these tensors are this update's, to apply or to count, and to clear."""
         own = {id(tensor) for group in self.param_groups + self.frozen for tensor in group["params"]}
         return own.issuperset(map(id, tensors))
+
+    def expects(self) -> bool:
+        """Whether parameters of this update listen to the pass that begins. What earlier passes said is forgotten
+        if its messages were cleared by somebody else (`net.zero_grad()`)."""
+        if self.ledger.entries and not self.sharded and all(tensor.grad is None for tensor in self.tensors()):
+            self.ledger.entries.clear()
+        return any(tensor.requires_grad for tensor in self.tensors())
+
+    def tensors(self) -> Iterator[Tensor]:
+        """Means and variances of all parameters that this update may write."""
+        return (tensor for group in self.param_groups for tensor in group["params"])
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         for group in self.param_groups + self.frozen:
@@ -200,13 +229,13 @@ class Update(torch.optim.Optimizer):
                     "the messages are not finite, so no parameter was changed: an input or a target is far "
                     "out of range, or the network's variances have run off"
                 )
+            if self.memory is not None and heard.observations:
+                for group in groups:
+                    group.recall(self.state)  # before anything is written
             apply = {"paper": self.paper, "capped": self.capped, "coherent": self.coherent}[self.rule]
             alpha = self.line_search(heard, q, q_frozen) if self.rule == "coherent" else 1.0
             if self.count_sharing:
-                self.sharing = [
-                    max(1.0, length / (heard.innovation * shrink)) if heard.innovation * shrink > 0 else 1.0
-                    for length, shrink in zip(shared[::2], shared[1::2], strict=True)
-                ]
+                self.sharing = sharing_factors(shared, heard.innovation)
                 factors = iter(self.sharing)
                 for group in everything:
                     group.share(factors)
@@ -214,8 +243,8 @@ class Update(torch.optim.Optimizer):
             for group in everything:
                 fraction = alpha * group.lr if group.heard else 0.0
                 clipped, floored = apply(group, fraction, heard) if group.means else (0, 0)
-                if self.memory is not None and group.means:
-                    group.forget(heard.samples / self.memory, self.state)
+                if self.memory is not None and heard.observations and group.means:
+                    group.forget(min(1.0, group.lr) * heard.samples / self.memory)
                 self.reports.append(
                     {
                         "alpha": fraction,
@@ -224,11 +253,16 @@ class Update(torch.optim.Optimizer):
                         "floored": float(floored),
                     }
                 )
+        elif self.ledger.entries and all(tensor.grad is None for tensor in self.tensors()):
+            raise RuntimeError(
+                "messages came through the network's output, but none reached the parameters of this update: they "
+                "are not the network's any more, as after load_state_dict(assign=True)"
+            )
         self.ledger.entries.clear()
 
     def gather(self, everything: list[Group]) -> tuple[Heard, float, float, list[float]]:
-        """What was heard, q, q_frozen, and of each shared tensor Σ s g² and Σ −s h in turn, over everything the
-        messages came from: micro-batches and processes."""
+        """What was heard, q, q_frozen, and what `sharing_factors` needs, over everything the messages came from:
+        micro-batches and processes."""
         if not self.ledger.entries:
             raise RuntimeError(
                 "there are messages on the parameters, but none came through the output of the module given "
@@ -240,7 +274,11 @@ class Update(torch.optim.Optimizer):
         # every message counts here: what is not finite in any of them makes q so
         q += 0.0 * sum(group.largest_shrinks() for group in groups)
         q_frozen = self.frozen_squares()
-        shared = [part for group in everything for part in group.shared_sums()] if self.count_sharing else []
+        shared: list[float] = []
+        if self.count_sharing:
+            own = [group.own_sums() for group in groups]
+            shared = [sum(length for length, _ in own), sum(shrink for _, shrink in own)]
+            shared += [part for group in everything for part in group.shared_sums()]
         if self.process_group is None:
             return heard, q, q_frozen, shared
         of_weights = [q, q_frozen, *shared]
@@ -322,6 +360,7 @@ class Group:
     factors: list[float]  # ρ of each tensor
     shared: list[int | None]  # of each shared tensor its place in the columns; None: none of it is on this process
     owners: list[Tensor]  # the parameters that the variances are, or are shards of
+    priors: Tensors  # their variances before anything was learned, if they are remembered
 
     def __init__(self, group: dict[str, Any], sharded: bool, averaged_over: int) -> None:
         self.lr = float(group["lr"])
@@ -365,11 +404,20 @@ class Group:
         self.factors = [1.0] * len(self.peaks)
         return sum(self.peaks)
 
+    def own_sums(self) -> tuple[float, float]:
+        """Σ s g² and Σ −s h over the tensors that are not shared."""
+        own = [place for place in range(len(self.means)) if place not in self.shared]
+        return sum(self.lengths[place] for place in own), -sum(self.shrinks[place].sum().item() for place in own)
+
     def shared_sums(self) -> list[float]:
-        """Σ s g² and Σ −s h of each shared tensor in turn."""
+        """Of each shared tensor in turn: Σ s g², Σ −s h, and whether a message widens."""
         sums: list[float] = []
         for place in self.shared:
-            sums += (0.0, 0.0) if place is None else (self.lengths[place], -self.shrinks[place].sum().item())
+            if place is None:
+                sums += (0.0, 0.0, 0.0)
+            else:
+                shrink = self.shrinks[place]
+                sums += (self.lengths[place], -shrink.sum().item(), float(shrink.amax().item() > 0))
         return sums
 
     def share(self, factors: Iterator[float]) -> None:
@@ -378,14 +426,31 @@ class Group:
             if place is not None:
                 self.factors[place] = factor
 
-    def forget(self, share: float, state: dict[Tensor, Any]) -> None:
-        """Let a share of the precision gained fade: 1/s⁺ = (1 − share)/s + share/s₀."""
-        share = min(share, 1.0)
+    def recall(self, state: dict[Tensor, Any]) -> None:
+        """Find the prior variances, where the parameters are now."""
         priors = [state[owner]["prior"] for owner in self.owners]
         priors = [prior.to_local() if hasattr(prior, "to_local") else prior for prior in priors]
-        weights = torch._foreach_lerp(priors, self.vars, share)
-        torch._foreach_mul_(self.vars, priors)
-        torch._foreach_div_(self.vars, weights)
+        self.priors = [prior.to(var) for prior, var in zip(priors, self.vars, strict=True)]
+
+    def forget(self, share: float) -> None:
+        """Let a share of the precision gained fade: s⁺ = s/(1 + share (s/s₀ − 1))."""
+        ratios = torch._foreach_div(self.vars, self.priors)
+        torch._foreach_sub_(ratios, 1.0)
+        torch._foreach_mul_(ratios, min(share, 1.0))
+        torch._foreach_add_(ratios, 1.0)
+        torch._foreach_div_(self.vars, ratios)
+
+
+def sharing_factors(sums: list[float], innovation: float) -> list[float]:
+    """ρ of each shared tensor, from Σ s g² and Σ −s h of all that are not shared and then, for each that is, from
+    both and from how many processes' shares of it have messages that widen."""
+
+    def ratio(length: float, shrink: float) -> float:
+        return length / (innovation * shrink) if innovation * shrink > 0 else 1.0
+
+    common = max(1.0, ratio(sums[0], sums[1]))
+    rows = zip(sums[2::3], sums[3::3], sums[4::3], strict=True)
+    return [1.0 if widens else max(1.0, ratio(length, shrink) / common) for length, shrink, widens in rows]
 
 
 def largest(tensors: Tensors) -> list[float]:

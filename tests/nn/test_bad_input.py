@@ -193,3 +193,11 @@ def test_set_refuses_before_it_writes() -> None:
     with pytest.raises(ValueError, match="var must be positive"):
         parameter.set_(5.0, -1.0)
     assert torch.equal(parameter.mean, before)
+
+
+@pytest.mark.parametrize(("norm", "shape"), [(tnn.BatchNorm1d(3), (1, 3)), (tnn.BatchNorm2d(3), (1, 3, 1, 1))])
+def test_one_value_in_a_channel_cannot_be_normalised(norm, shape):
+    with pytest.raises(ValueError, match="no spread to normalise by"):
+        norm(torch.randn(shape))
+    norm(torch.randn(2, *shape[1:]))
+    norm.eval()(torch.randn(shape))

@@ -182,3 +182,22 @@ def test_empty_and_single() -> None:
     assert isinstance(tagi.nn.Sequential(layer, tagi.nn.ReLU())[:1], tagi.nn.Sequential)
     assert chain.joins(layer)
     assert not chain.joins(nn.Identity())
+
+
+class Twice(tagi.nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * 2
+
+
+def test_a_subclass_with_a_forward_of_its_own_is_called() -> None:
+    torch.manual_seed(0)
+    layers = Twice(3, 4), tagi.nn.ReLU(), tagi.nn.Linear(4, 2)
+    x = torch.randn(5, 3)
+    ours, torchs = tagi.nn.Sequential(*layers)(x), torch.nn.Sequential(*layers)(x)
+    assert torch.equal(ours.mean, torchs.mean)
+    assert torch.equal(ours.var, torchs.var)
+    seen = []
+    net = torch.nn.Sequential(*layers)
+    y, posterior = torch.zeros(5, 2), tagi.Update(net)
+    tagi.condition(net, tagi.Regression(1.0), posterior, x, y, before=lambda z, _: seen.append(z))
+    assert torch.equal(seen[0].mean, torchs.mean)

@@ -123,7 +123,7 @@ def test_untracked_batch_norm_has_no_state() -> None:
 
 def test_a_single_unit_does_not_divide_by_zero() -> None:
     """One sample of one pixel with correction 1 has no degrees of freedom left; its own variance remains."""
-    layer = tnn.BatchNorm1d(2, affine=False, correction=1, dtype=torch.float64)
+    layer = tnn.BatchNorm1d(2, affine=False, correction=1, use_running=True, dtype=torch.float64)
     out = layer(random_gaussian(1, 2))
     torch.testing.assert_close(out.mean, torch.zeros(1, 2, dtype=torch.float64))
     torch.testing.assert_close(out.var, torch.ones(1, 2, dtype=torch.float64), rtol=1e-4, atol=0)

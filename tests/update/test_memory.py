@@ -102,3 +102,40 @@ def test_a_memory_shorter_than_the_batch_forgets_everything_but_the_means():
 def test_a_bad_memory_is_named(memory):
     with pytest.raises(ValueError, match=f"memory must be a number of samples, at least 1, got {memory}"):
         tagi.Update(fully_connected(), memory=memory)
+
+
+def test_nothing_fades_without_evidence():
+    net = fully_connected()
+    posterior = tagi.Update(net, memory=30)
+    learn(net, posterior, normal(6, 3), normal(6, 2, seed=1))
+    before = snapshot(net)
+    learn(net, posterior, normal(6, 3), torch.full((6, 2), math.nan).double())
+    posterior.param_groups[0]["lr"] = 0.0
+    learn(net, posterior, normal(6, 3), normal(6, 2, seed=1))
+    for name, value in snapshot(net).items():
+        assert torch.equal(value, before[name])
+
+
+@pytest.mark.parametrize("scale", [1e20, 1e-20])
+def test_extreme_variances_fade_without_overflow(scale):
+    net = tagi.nn.Linear(1, 1, bias=False)
+    net.weight.set_(0.0, scale)
+    posterior = tagi.Update(net, memory=10)
+    net.weight.var.data.mul_(1e-6)
+    learn(net, posterior, torch.zeros(5, 1), torch.zeros(5, 1))
+    assert net.weight.var.item() == pytest.approx(1 / (0.5 / (scale * 1e-6) + 0.5 / scale), rel=1e-5)
+
+
+def test_the_prior_follows_a_network_that_changes_its_kind():
+    net = fully_connected().float()
+    posterior = tagi.Update(net, memory=30)
+    net.double()
+    learn(net, posterior, normal(6, 3), normal(6, 2, seed=1))
+    extra = tagi.nn.Linear(2, 2).double()
+    posterior.add_param_group({"params": [extra.weight.mean, extra.weight.var]})
+    assert torch.equal(posterior.state[extra.weight.var]["prior"], extra.weight.var)
+
+
+def test_an_update_cannot_be_copied_and_says_what_to_do():
+    with pytest.raises(TypeError, match="copy the network, make an Update"):
+        copy.deepcopy(tagi.Update(fully_connected()))

@@ -251,3 +251,43 @@ def test_a_submodule_called_in_place_of_the_network_is_noticed() -> None:
     with pytest.raises(RuntimeError, match=r"output of the module given to Update.*outputs="):
         posterior.step()
     assert_same(before, snapshot(net))
+
+
+# ---- messages that are not this step's -----------------------------------------------------------------------
+
+
+def test_messages_cleared_by_somebody_else_are_not_remembered() -> None:
+    x, y = normal(5, 3), normal(5, 2, seed=1)
+    outcomes = []
+    for distracted in (False, True):
+        net = fully_connected()
+        posterior = tagi.Update(net)
+        if distracted:
+            for _ in range(3):
+                tagi.Regression(0.1)(net(x), 10 * y).backward()
+                net.zero_grad()
+        tagi.Regression(0.5)(net(x), y).backward()
+        posterior.step()
+        outcomes.append((posterior.reports, snapshot(net)))
+    assert outcomes[0][0] == outcomes[1][0]
+    assert_same(outcomes[0][1], outcomes[1][1])
+
+
+def test_inference_through_a_frozen_network_leaves_nothing_behind() -> None:
+    net = fully_connected().requires_grad_(False)
+    posterior = tagi.Update(net)
+    z = tagi.Gaussian(normal(5, 3), torch.ones(5, 3).double()).requires_grad_()
+    tagi.Regression(0.5)(net(z), normal(5, 2)).backward()
+    assert not torch.equal(z.posterior().mean, z.mean)
+    assert posterior.ledger.entries == []
+
+
+def test_parameters_that_were_replaced_are_missed() -> None:
+    net = fully_connected()
+    posterior = tagi.Update(net)
+    net.load_state_dict(net.state_dict(), assign=True)
+    for parameter in net.parameters():
+        parameter.requires_grad_()
+    tagi.Regression(0.5)(net(normal(5, 3)), normal(5, 2)).backward()
+    with pytest.raises(RuntimeError, match="none reached the parameters of this update"):
+        posterior.step()

@@ -338,3 +338,38 @@ def test_which_parameters_are_shared() -> None:
     for layer in [*shared, *own, layers.LayerNorm((3, 2, 2)), layers.LayerNorm((3, 2, 2), channel_affine=True)]:
         wanted = layer in shared or getattr(layer, "channel_affine", False)
         assert [part.shared for part in (layer.weight, layer.bias)] == [wanted, wanted], layer
+
+
+# ---- sharing -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [1, 2, 4, 16])
+def test_sharing_is_not_what_a_batch_has_in_common(batch: int) -> None:
+    """A kernel at 25 equal places before a linear layer, and B equal samples: what dense conditioning finds."""
+    net = torch.nn.Sequential(
+        tagi.nn.Conv2d(1, 1, 1, bias=False),
+        tagi.nn.AvgPool2d((25, 1)),
+        tagi.nn.Flatten(),
+        tagi.nn.Linear(1, 1, bias=False),
+    ).double()
+    net[0].weight.set_(0.7, 0.1)
+    net[3].weight.set_(0.9, 0.1)
+    x = torch.ones(batch, 1, 25, 1).double()
+    posterior = tagi.Update(net, floor=0.001)
+    tagi.Regression(1.0)(net(x), net(x).mean.detach() + 0.5).backward()
+    posterior.step()
+    variance = 0.1 * 0.9**2 + 0.1 * 0.7**2 + 0.1 * 0.1  # of one output
+    expected = 0.1 - (0.1 * 0.9) ** 2 * batch / (batch * (variance - 0.1 * 0.1) + 1 + 0.1 * 0.1)
+    assert net[0].weight.var.item() == pytest.approx(expected, rel=0.01)
+
+
+def test_a_convolution_with_messages_that_widen_has_no_sharing() -> None:
+    torch.manual_seed(19)
+    net = torch.nn.Sequential(
+        tagi.nn.Conv2d(1, 2, 3), tagi.nn.ReLU(), tagi.nn.Conv2d(2, 2, 3), tagi.nn.AvgPool2d(4), tagi.nn.Flatten()
+    )
+    posterior = tagi.Update(net)
+    z = net(torch.randn(4, 1, 8, 8))
+    torch.autograd.backward((z.mean, z.var), (torch.ones(4, 2), torch.full((4, 2), 0.5)))
+    posterior.step()
+    assert posterior.sharing == [1.0] * 4

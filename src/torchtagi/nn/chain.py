@@ -11,6 +11,7 @@ What lies between two layers of a chain is the chain's own, so a ReLU may work i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -132,7 +133,23 @@ class Sequential(nn.Sequential):
 
 
 def joins(part: Any) -> bool:
-    return isinstance(part, Layer) and part.function is not None and not has_hooks(part)
+    """Whether calling its Function is all that calling the layer does."""
+    return (
+        isinstance(part, Layer)
+        and part.function is not None
+        and function_is_forward(type(part))  # type: ignore[arg-type]
+        and "forward" not in part.__dict__
+        and not has_hooks(part)
+    )
+
+
+@cache
+def function_is_forward(kind: type) -> bool:
+    """A subclass that has its own `forward`, and not its own `function` with it, does something else."""
+    with_forward, with_function = (
+        next(base for base in kind.__mro__ if name in base.__dict__) for name in ("forward", "function")
+    )
+    return issubclass(with_function, with_forward)
 
 
 def has_hooks(part: nn.Module) -> bool:

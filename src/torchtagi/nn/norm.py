@@ -315,6 +315,11 @@ class BatchNorm(Norm):
             count = float(counts[:, 0, 0].sum()) if counts.ndim == 3 else float(counts.select(2, 0).sum())
             centre = (counts * centres).sum(0) / count
             spread = spreads.sum(0) + (counts * (centres - centre).square()).sum(0)
+        if count == 1 and self.training and not self.use_running:
+            raise ValueError(
+                f"{type(self).__name__}: one value in each channel has no spread to normalise by; learn from more "
+                "than one sample at a time, or normalise with running statistics (use_running=True)"
+            )
         return centre, spread / self.divisor(count), Pool(dims, count, self.divisor(count), shared)
 
     def track(self, centre: Tensor, variance: Tensor) -> None:

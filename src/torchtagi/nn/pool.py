@@ -88,6 +88,7 @@ OUTPUT_IS_FREE.add(AvgPoolMoments)
 class AvgPool2d(Layer):
     """`torch.nn.AvgPool2d`: windows may overlap; padded zeros count unless `count_include_pad` is False."""
 
+    function: type[torch.autograd.Function] | None = AvgPoolMoments
     arguments: ClassVar = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
 
     def __init__(
@@ -104,7 +105,8 @@ class AvgPool2d(Layer):
         self.padding = as_pair("padding", padding)
         self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
         self.dilation = (1, 1)
-        self.function = AvgPoolMoments if count_include_pad and not ceil_mode else None
+        if ceil_mode or not count_include_pad:
+            self.function = None
 
     def operands(self) -> tuple[Any, ...]:
         geometry = (self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
