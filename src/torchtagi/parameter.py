@@ -32,13 +32,20 @@ def prior_std(prior: str, fan_in: int, fan_out: int) -> float:
     raise ValueError(f"prior must be one of {', '.join(PRIORS)}, got {prior!r}")
 
 
+class Places:
+    """At how many places of a sample a shared parameter acted in the last forward pass; its layer says so."""
+
+    count: float = math.inf
+
+
 class GaussianParameter(nn.Module):
     """N(mean, var) for each entry of a tensor of weights.
 
     The prior's variance is (var_gain·std)²; its mean is drawn from N(0, (mean_gain·std)²), so that units of a
     layer differ. A gain multiplies a standard deviation.
 
-    `shared` says that each entry acts at many places of a sample, as a convolution's do; `Update` counts it.
+    `shared` says that each entry acts at many places of a sample, as a convolution's do, and at how many; `Update`
+    counts it.
     """
 
     def __init__(
@@ -48,7 +55,7 @@ class GaussianParameter(nn.Module):
         *,
         mean_gain: float = 1.0,
         var_gain: float = 1.0,
-        shared: bool = False,
+        shared: Places | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:

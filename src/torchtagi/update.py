@@ -27,12 +27,13 @@ h = var.grad. Three rules apply it:
              derivative is Σ_p J_p. But g knows the sum. Under the model a message has E[g²] = −h for a weight that
              acts once, so what sharing adds can be read from the lengths of both, tensor by tensor:
 
-                 ρ = max(1, r/r₀),        r = Σ s g² / (λ Σ −s h)
+                 ρ = min(P, max(1, r/r₀)),        r = Σ s g² / (λ Σ −s h)
 
              r₀ ≥ 1 is the same ratio over all tensors that are not shared: what the observations of a batch have in
              common makes every g longer, and α counts it already. A linear layer of a CIFAR-10 network has r = 1.0,
              its first convolution 200. With ρ the variance of a convolution's weight that acts equally at all
-             places is exact. A tensor with messages that widen (h > 0, as AGVI's may be) has ρ = 1.
+             places is exact. At P places sharing adds at most a factor P, by Cauchy and Schwarz; a tensor with
+             messages that widen (h > 0, as AGVI's may be) has ρ = 1.
 
              Uncertain parameters that take part in the outputs but are not updated (`frozen`, a GAN's discriminator
              while its generator learns) are noise to the others, and noise that a batch shares. Its variance along
@@ -63,7 +64,7 @@ from torch import distributed as dist
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from torchtagi.listening import Heard, Ledger, Tap
-from torchtagi.parameter import GaussianParameter
+from torchtagi.parameter import GaussianParameter, Places
 
 RULES = ("coherent", "capped", "paper")
 
@@ -123,7 +124,9 @@ class Update(torch.optim.Optimizer):
         self.output_bound, self.weight_bound, self.floor = output_bound, weight_bound, floor
         self.process_group, self.sharded, self.averaged_over = parallelism(net)
         every = [group_of(group) for group in groups or [{"modules": [net]}]]
-        super().__init__(every, {"lr": lr, "shared": None})
+        super().__init__(every, {"lr": lr})
+        found = gaussian_parameters(part for group in groups or [{"modules": [net]}] for part in group["modules"])
+        self.places: dict[Tensor, Places] = {part.mean: part.shared for part in found if part.shared is not None}
         self.frozen = [{**group_of({"modules": frozen}), "lr": 0.0}] if frozen else []
         self.memory = memory
         self.keep_priors()
@@ -134,13 +137,9 @@ class Update(torch.optim.Optimizer):
         (net if outputs is None else outputs).register_forward_hook(Tap(self.ledger))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch's; which parameters are shared is the network's to say, not the state's. Without a prior in the
-        state the one at construction stays."""
-        shared = [group["shared"] for group in self.param_groups]
+        """As torch's; without a prior in the state the one at construction stays."""
         priors = [self.state[var] for var in self.variances()] if self.memory is not None else []
         super().load_state_dict(state_dict)
-        for group, own in zip(self.param_groups, shared, strict=True):
-            group["shared"] = own
         for var, prior in zip(self.variances(), priors, strict=False):
             if "prior" not in self.state[var]:
                 self.state[var] = prior
@@ -220,7 +219,7 @@ class Update(torch.optim.Optimizer):
     watched_step = torch.optim.Optimizer.profile_hook_step(bare_step)
 
     def apply_messages(self) -> None:
-        everything = [Group(group, self.sharded, self.averaged_over) for group in self.param_groups]
+        everything = [Group(group, self.places, self.sharded, self.averaged_over) for group in self.param_groups]
         groups = [group for group in everything if group.means]
         if groups or self.sharded:  # a process whose shards are all empty still has its share in the sums
             heard, q, q_frozen, shared = self.gather(everything)
@@ -235,7 +234,7 @@ class Update(torch.optim.Optimizer):
             apply = {"paper": self.paper, "capped": self.capped, "coherent": self.coherent}[self.rule]
             alpha = self.line_search(heard, q, q_frozen) if self.rule == "coherent" else 1.0
             if self.count_sharing:
-                self.sharing = sharing_factors(shared, heard.innovation)
+                self.sharing = sharing_factors(shared, heard.innovation, [n for g in everything for n in g.most])
                 factors = iter(self.sharing)
                 for group in everything:
                     group.share(factors)
@@ -359,27 +358,30 @@ class Group:
     peaks: list[float]  # the largest |s h| of each tensor
     factors: list[float]  # ρ of each tensor
     shared: list[int | None]  # of each shared tensor its place in the columns; None: none of it is on this process
+    most: list[float]  # of each shared tensor at how many places of a sample it acts
     owners: list[Tensor]  # the parameters that the variances are, or are shards of
     priors: Tensors  # their variances before anything was learned, if they are remembered
 
-    def __init__(self, group: dict[str, Any], sharded: bool, averaged_over: int) -> None:
+    def __init__(
+        self, group: dict[str, Any], places: dict[Tensor, Places], sharded: bool, averaged_over: int
+    ) -> None:
         self.lr = float(group["lr"])
         tensors = group["params"]
-        flags = group["shared"] or [False] * (len(tensors) // 2)  # a group of bare tensors does not say
         rows = [
-            (mean, var, dmean, dvar, shared)
-            for mean, var, shared in zip(tensors[::2], tensors[1::2], flags, strict=True)
+            (mean, var, dmean, dvar, places.get(mean))
+            for mean, var in zip(tensors[::2], tensors[1::2], strict=True)
             if (dmean := mean.grad) is not None and (dvar := var.grad) is not None
         ]
+        self.most = [row[4].count for row in rows if row[4] is not None]
         self.heard = bool(rows)  # whether a message came, be it to another process's shards
         owners = [row[1] for row in rows]
         if sharded:
             rows = [(*(tensor.to_local() for tensor in row[:4]), row[4]) for row in rows]
         here = [row[0].numel() > 0 for row in rows]
         self.owners = list(itertools.compress(owners, here))
-        places = itertools.accumulate(here, initial=0)
+        columns = itertools.accumulate(here, initial=0)
         self.shared = [
-            place if some else None for place, some, row in zip(places, here, rows, strict=False) if row[4]
+            column if some else None for column, some, row in zip(columns, here, rows, strict=False) if row[4]
         ]
         rows = list(itertools.compress(rows, here))
         self.means, self.vars, self.dmeans, self.dvars, _ = (
@@ -441,16 +443,19 @@ class Group:
         torch._foreach_div_(self.vars, ratios)
 
 
-def sharing_factors(sums: list[float], innovation: float) -> list[float]:
+def sharing_factors(sums: list[float], innovation: float, most: list[float]) -> list[float]:
     """ρ of each shared tensor, from Σ s g² and Σ −s h of all that are not shared and then, for each that is, from
-    both and from how many processes' shares of it have messages that widen."""
+    both, from how many processes' shares of it have messages that widen, and from how large it can be at most."""
 
     def ratio(length: float, shrink: float) -> float:
         return length / (innovation * shrink) if innovation * shrink > 0 else 1.0
 
     common = max(1.0, ratio(sums[0], sums[1]))
-    rows = zip(sums[2::3], sums[3::3], sums[4::3], strict=True)
-    return [1.0 if widens else max(1.0, ratio(length, shrink) / common) for length, shrink, widens in rows]
+    rows = zip(sums[2::3], sums[3::3], sums[4::3], most, strict=True)
+    return [
+        1.0 if widens else max(1.0, min(ratio(length, shrink) / common, bound))
+        for length, shrink, widens, bound in rows
+    ]
 
 
 def largest(tensors: Tensors) -> list[float]:
@@ -493,7 +498,7 @@ def group_of(described: dict[str, Any]) -> dict[str, Any]:
         tensors += [parameter.mean, parameter.var]
     if not tensors:
         raise ValueError("Update needs at least one GaussianParameter, and found none in the modules given")
-    return {"params": tensors, "shared": [parameter.shared for parameter in parameters], **options}
+    return {"params": tensors, **options}
 
 
 def gaussian_parameters(modules: Iterable[nn.Module]) -> list[GaussianParameter]:

@@ -337,7 +337,7 @@ def test_which_parameters_are_shared() -> None:
     own = [layers.Linear(2, 3), layers.BatchNorm1d(3), layers.LayerNorm(3)]
     for layer in [*shared, *own, layers.LayerNorm((3, 2, 2)), layers.LayerNorm((3, 2, 2), channel_affine=True)]:
         wanted = layer in shared or getattr(layer, "channel_affine", False)
-        assert [part.shared for part in (layer.weight, layer.bias)] == [wanted, wanted], layer
+        assert [part.shared is not None for part in (layer.weight, layer.bias)] == [wanted, wanted], layer
 
 
 # ---- sharing -------------------------------------------------------------------------------------------------
@@ -361,6 +361,34 @@ def test_sharing_is_not_what_a_batch_has_in_common(batch: int) -> None:
     variance = 0.1 * 0.9**2 + 0.1 * 0.7**2 + 0.1 * 0.1  # of one output
     expected = 0.1 - (0.1 * 0.9) ** 2 * batch / (batch * (variance - 0.1 * 0.1) + 1 + 0.1 * 0.1)
     assert net[0].weight.var.item() == pytest.approx(expected, rel=0.01)
+
+
+def test_sharing_is_at_most_the_number_of_places() -> None:
+    """A convolution on single pixels shares nothing, however equal its samples are."""
+    x, y = torch.ones(4, 1, 1, 1).double(), torch.ones(4, 1).double()
+    outcomes = []
+    for layer in (tagi.nn.Conv2d(1, 1, 1, bias=False), tagi.nn.Linear(1, 1, bias=False)):
+        net = torch.nn.Sequential(layer, tagi.nn.Flatten()).double()
+        layer.weight.set_(0.5, 0.2)
+        posterior = condition(net, "coherent", x if layer.weight.mean.ndim == 4 else x.flatten(1), y, 1.0)
+        outcomes.append(layer.weight.var.item())
+    assert posterior.sharing == []
+    assert outcomes[0] == pytest.approx(outcomes[1])
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "count"),
+    [
+        (tagi.nn.Conv2d(1, 2, 3, stride=2), (2, 1, 9, 9), 81),
+        (tagi.nn.ConvTranspose2d(1, 2, 3, stride=2), (2, 1, 4, 4), 81),
+        (tagi.nn.BatchNorm2d(3), (2, 3, 4, 5), 20),
+        (tagi.nn.LayerNorm((3, 4, 5), channel_affine=True), (2, 3, 4, 5), 20),
+    ],
+)
+def test_layers_say_at_how_many_places_they_act(layer: torch.nn.Module, shape: tuple[int, ...], count: int) -> None:
+    layer(torch.randn(shape))
+    assert layer.weight.shared.count == layer.bias.shared.count == count
+    assert copy.deepcopy(layer).weight.shared.count == count
 
 
 def test_a_convolution_with_messages_that_widen_has_no_sharing() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -67,7 +67,7 @@ class GanConfig(RunConfig):
     """Count the frozen networks' uncertainty in G's line search (see `gan.game`)."""
     count_sharing: bool
     """Count that a convolution's weight acts at many places (`Update`)."""
-    memory: int | None
+    memory: int | None = field(default=None, kw_only=True)
     """How many images the players remember (`Update`); None: all. What was learned of images that G no longer draws
     is not evidence of those it draws now."""
     relu_prior: bool

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from torchtagi.nn.chain import OUTPUT_IS_FREE
 from torchtagi.nn.layer import PRIOR_ARGUMENTS, Layer, Pair, as_pair, require_sizes
+from torchtagi.parameter import Places
 
 Needs = tuple[bool, bool, bool]
 Grads = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -51,9 +52,12 @@ class Convolution:
         self, stride: Pair, padding: Pair, dilation: Pair, transposed: bool, output_padding: Pair, groups: int
     ) -> None:
         self.options = (stride, padding, dilation, transposed, output_padding, groups)
+        self.places = Places()
 
     def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return torch.convolution(x, weight, bias, *self.options)
+        out = torch.convolution(x, weight, bias, *self.options)
+        self.places.count = max(x.shape[2] * x.shape[3], out.shape[2] * out.shape[3])
+        return out
 
     def backward(self, dout: Tensor, x: Tensor, weight: Tensor, needs: Needs) -> Grads:
         dx, dweight, _ = torch.ops.aten.convolution_backward.default(
@@ -147,7 +151,7 @@ class Linear(Affine):
             fan_in=in_features,
             fan_out=out_features,
             prior=(prior, mean_gain, var_gain),
-            shared=False,
+            shared=None,
             device=device,
             dtype=dtype,
         )
@@ -198,7 +202,7 @@ class ConvolutionLayer(Affine):
             fan_in=in_channels // groups * window,
             fan_out=out_channels // groups * window,
             prior=prior,
-            shared=True,
+            shared=self.product.places,
             device=device,
             dtype=dtype,
         )

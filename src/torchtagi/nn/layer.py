@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from torchtagi.gaussian import Gaussian, as_gaussian
-from torchtagi.parameter import GaussianParameter, prior_std
+from torchtagi.parameter import GaussianParameter, Places, prior_std
 
 Pair = tuple[int, int]
 PRIOR_ARGUMENTS = ("prior", "mean_gain", "var_gain")
@@ -58,7 +58,7 @@ class Layer(nn.Module):
         fan_in: int,
         fan_out: int,
         prior: tuple[str, float, float],
-        shared: bool,
+        shared: Places | None,
         device: torch.device | str | None,
         dtype: torch.dtype | None,
     ) -> None:

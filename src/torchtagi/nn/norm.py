@@ -22,6 +22,7 @@ the transposed Jacobian of Ã¢ at the means. The variance's message keeps its 1/Ï
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -32,7 +33,7 @@ from torch import distributed as dist
 
 from torchtagi.gaussian import Gaussian, as_gaussian
 from torchtagi.nn.layer import Layer, require_sizes
-from torchtagi.parameter import GaussianParameter
+from torchtagi.parameter import GaussianParameter, Places
 
 
 @dataclass(frozen=True)
@@ -207,8 +208,11 @@ class LayerNorm(Norm):
         units = 1
         for size in self.affine_shape:
             units *= size
+        places = Places() if channel_affine else None
+        if places is not None:
+            places.count = math.prod(shape[1:])
         self.add_affine(
-            *(self.affine_shape, elementwise_affine, bias, units), shared=channel_affine, device=device, dtype=dtype
+            *(self.affine_shape, elementwise_affine, bias, units), shared=places, device=device, dtype=dtype
         )
 
     def forward(self, x: Gaussian | Tensor) -> Gaussian:
@@ -273,9 +277,9 @@ class BatchNorm(Norm):
         self.track_running_stats, self.correction = track_running_stats, correction
         self.use_running, self.sync = use_running, sync
         self.differentiate_statistics = differentiate_statistics
-        of_pixels = 4 in self.ranks
+        self.places = Places() if 4 in self.ranks else None
         self.add_affine(
-            *((num_features,), affine, True, num_features), shared=of_pixels, device=device, dtype=dtype
+            *((num_features,), affine, True, num_features), shared=self.places, device=device, dtype=dtype
         )
         for name, value in (("running_mean", 0.0), ("running_var", 1.0)):
             running = torch.full((num_features,), value, device=device, dtype=dtype)
@@ -291,6 +295,8 @@ class BatchNorm(Norm):
                 f"{self.num_features} channels in its second, got shape {tuple(x.shape)}"
             )
         shape = (1, self.num_features, *(1,) * (x.ndim - 2))
+        if self.places is not None:
+            self.places.count = math.prod(x.shape[2:])
         pool = None
         with torch.no_grad():
             if self.training or self.running_mean is None:
