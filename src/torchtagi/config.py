@@ -82,6 +82,7 @@ SHORT = {
     "norm_first": "normfirst",
     "signal_spread": "spread",
     "count_sharing": "sharing",
+    "draw_samples": "drawn",
 }
 
 
@@ -111,6 +112,7 @@ def configure(
         "device": device,
         "threads": torch.get_num_threads() if threads is None else threads,
         "samples": None,
+        "draw_samples": False,
         "test_samples": None,
         "batch_size": 16,
         **(paper_setting(chosen) if paper else default_setting(kind)),

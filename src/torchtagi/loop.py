@@ -23,8 +23,8 @@ from torch import Tensor
 
 from torchtagi import data
 from torchtagi.learner import Learner
-from torchtagi.prediction import scores
-from torchtagi.resumable import EpochEnd, Resumable, prepared
+from torchtagi.prediction import Scores, scores
+from torchtagi.resumable import EpochEnd, Resumable
 from torchtagi.run_config import ClassifierConfig, check_device
 from torchtagi.runs import Row, Run
 from torchtagi.tasks import find_task
@@ -97,8 +97,8 @@ class Loop(Resumable[C]):
         self.config, self.run = config, run
         sets = self.split(config, sets or data.load_train_test(config.task))
         torch.set_num_threads(config.threads)
-        self.train = prepared(sets.train, config.samples, config.device)
-        self.test = prepared(sets.test, config.test_samples, config.device)
+        self.train = sets.train.to(config.device, torch.channels_last)
+        self.test = sets.test.to(config.device, torch.channels_last)
         self.learner = self.make_learner(config, self.train)
         self.epoch = 0
         self.sums = EpochSums()
@@ -110,8 +110,9 @@ class Loop(Resumable[C]):
 
     @staticmethod
     def split(config: Any, sets: data.TrainTest) -> data.TrainTest:
-        """What is learned and what it is measured on: the two halves as they are."""
-        return sets
+        """What is learned and what it is measured on: as much of the two halves as was asked for."""
+        train = sets.train.subset(config.sample_index(len(sets.train)))
+        return data.TrainTest(train, sets.test.subset(slice(config.test_samples)))
 
     @staticmethod
     def read_sums(content: dict[str, Any]) -> EpochSums:
@@ -162,13 +163,17 @@ class Loop(Resumable[C]):
             place = f"epoch {self.epoch + 1}, batch {self.sums.batches + 1}"
             raise FloatingPointError(f"{place}: {error}") from error
 
+    def measured(self) -> Scores:
+        """What an epoch's row says of the test set."""
+        assert self.test.labels is not None
+        return scores(self.learner.predict(self.test.images), self.test.labels)
+
     def finish_epoch(self) -> EpochEnd:
         sums = self.sums
         sums.end_curve_point()
-        assert self.test.labels is not None
         row = {
             "epoch": self.epoch + 1,
-            **scores(self.learner.predict(self.test.images), self.test.labels),
+            **self.measured(),
             "train_error": round(sums.error, 4),
             **self.learner.measures(),
             **{name: total / sums.batches for name, total in sums.reports.items()},

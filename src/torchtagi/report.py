@@ -16,7 +16,7 @@ from torchtagi.baselines import METHODS
 from torchtagi.config import TrainConfig
 from torchtagi.evaluation import Evaluation, evaluate, load_model
 from torchtagi.runs import PLOTS, REPORT, Row, Run, RunError
-from torchtagi.train import prepared, prior_network
+from torchtagi.train import prior_network
 
 NAMES = {
     "error": "test error",
@@ -69,6 +69,10 @@ def write_report(run: Run, download: bool = False, progress: Callable[[str], Non
     rows = run.metrics()
     if not rows:
         raise RunError(f"{run.folder} has not finished an epoch yet: nothing to report")
+    if run.config.get("held_out"):
+        raise RunError(
+            f"{run.folder} is of a tuning, measured on images held out at its end only: nothing to report"
+        )
     evaluation = evaluate(run, download, say)
     paper_error = evaluation.task.network(run.config["network"]).paper_error if run.method == "tagi" else {}
     say("drawing")
@@ -89,7 +93,9 @@ def weight_plot(run: Run) -> Callable[[str], plots.Figure]:
     """A TAGI network's weights before and after, as a function of the theme."""
     config = dataclasses.replace(TrainConfig.from_json(run.config), device="cpu")
     with torch.random.fork_rng(devices=[]):
-        prior = prior_network(config, prepared(data.load(config.task, "train"), config.samples, "cpu"))
+        train = data.load(config.task, "train")
+        train = train.subset(config.sample_index(len(train))).to("cpu", torch.channels_last)
+        prior = prior_network(config, train)
     posterior, _ = load_model(run)
     return lambda theme: plots.weights(prior, posterior, theme)
 

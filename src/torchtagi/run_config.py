@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 import torch
+from torch import Tensor
 
 import torchtagi
+from torchtagi import data
 from torchtagi.runs import Row, RunError
 
 
@@ -80,10 +82,18 @@ class ClassifierConfig(RunConfig):
     augment: bool
     augment_from: int
     """The first epoch, counted from 1, whose images are varied."""
+    draw_samples: bool = field(default=False, kw_only=True)
+    """The `samples` are drawn by the seed, the same for every method, and are not the first ones."""
 
     def augments_in(self, epoch: int) -> bool:
         """Whether images are varied in the epoch of that number, counted from 0."""
         return self.augment and epoch + 1 >= self.augment_from
+
+    def sample_index(self, images: int) -> slice | Tensor:
+        """Which of so many training images are learned."""
+        if self.samples is None or not self.draw_samples:
+            return slice(self.samples)
+        return data.epoch_order(images, self.seed, -1)[: self.samples]
 
 
 def with_changes(config: type[RunConfig], given: dict[str, Any], pairs: list[str]) -> dict[str, Any]:

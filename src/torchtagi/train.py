@@ -13,11 +13,11 @@ from __future__ import annotations
 from torchtagi import data
 from torchtagi.config import TrainConfig, configure
 from torchtagi.loop import EpochSums, Loop, Step
-from torchtagi.resumable import EpochEnd, prepared
+from torchtagi.resumable import EpochEnd
 from torchtagi.runs import Row
 from torchtagi.tagi_learner import TagiLearner, prior_network
 
-__all__ = ["EpochEnd", "EpochSums", "Step", "TrainConfig", "Training", "configure", "prepared", "prior_network"]
+__all__ = ["EpochEnd", "EpochSums", "Step", "TrainConfig", "Training", "configure", "prior_network"]
 
 
 class Training(Loop[TrainConfig]):

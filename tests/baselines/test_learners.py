@@ -16,6 +16,7 @@ from torchtagi.prediction import from_draws
 from torchtagi.report import write_report
 from torchtagi.resumable import EpochEnd
 from torchtagi.runs import Run, RunError
+from torchtagi.train import Training, configure
 
 FEW = {"draws": 3, "curve_draws": 2, "members": 2}
 
@@ -65,6 +66,7 @@ def test_resumed_is_bit_identical_and_the_run_predicts_the_same(method, digits, 
     assert untimed(run) == untimed(whole.run)
     images = whole.test.images
     state = torch.get_rng_state()
+    whole.learner.curve = False  # with all its draws, as a network loaded
     loaded, own = load_rival(run).predict(images), whole.learner.predict(images)
     assert torch.equal(state, torch.get_rng_state()), "predicting disturbs nobody's randomness"
     for part in ("probs", "epistemic", "aleatoric"):
@@ -80,8 +82,8 @@ def test_resumed_is_bit_identical_and_the_run_predicts_the_same(method, digits, 
     [
         ("adam", {}),
         ("sgd", {}),
-        ("vogn", {"learning_rate": 0.3, "mc_samples": 1}),
-        ("ivon", {"learning_rate": 3.0}),
+        ("vogn", {"learning_rate": 0.1, "mc_samples": 1}),
+        ("ivon", {"learning_rate": 1.0}),
     ],
 )
 def test_learns_digits(method, changes, digits):
@@ -152,12 +154,14 @@ def test_dropout_stays_on_in_prediction_and_averages(digits):
     assert found.epistemic.min() > 0
 
 
-def test_fewer_draws_on_the_way(digits):
-    learner = RivalTraining(tiny("vogn"), sets=digits).learner
-    learner.start_epoch(0)
-    assert learner.draw_count == 2
-    learner.start_epoch(1)
-    assert learner.draw_count == 3
+def test_fewer_draws_in_the_loop_than_of_a_finished_network(digits, tmp_path):
+    training = trained(tmp_path / "run", tiny("mc-dropout"), digits)
+    asked = []
+    for learner in (training.learner, load_rival(training.run)):
+        learner.net.register_forward_hook(lambda *_: asked.append(1))
+        learner.predict(training.test.images)
+        asked.append(0)
+    assert asked == [1, 1, 0, 1, 1, 1, 0], "curve_draws, then draws"
 
 
 def test_divergence_says_where(digits):
@@ -173,6 +177,43 @@ def test_held_out_images_are_not_learned(digits):
     assert torch.equal(training.test.labels, digits.train.labels[30:50])
     with pytest.raises(ValueError, match="leave some of the 50"):
         tiny("adam", samples=50, held_out=50)
+
+
+def test_every_image_is_held_out_in_one_fold(digits):
+    held_out = []
+    for fold in range(5):
+        training = RivalTraining(tiny("adam", samples=50, held_out=10, fold=fold), sets=digits)
+        assert (len(training.train), len(training.test)) == (40, 10)
+        together = torch.cat([training.train.images, training.test.images])
+        assert sorted(together.sum((1, 2, 3)).tolist()) == sorted(digits.train.images[:50].sum((1, 2, 3)).tolist())
+        held_out.append(training.test.images)
+    assert torch.equal(torch.cat(held_out[::-1]), digits.train.images[:50])
+    with pytest.raises(ValueError, match="got 10 in fold 5"):
+        tiny("adam", samples=50, held_out=10, fold=5)
+
+
+def test_a_tuning_run_is_measured_at_its_end_only(digits, tmp_path):
+    run = trained(tmp_path / "run", tiny("adam", held_out=10), digits).run
+    assert ["error" in row for row in run.metrics()] == [False, True]
+    with pytest.raises(RunError, match="is of a tuning"):
+        write_report(run)
+
+
+def test_drawn_images_are_the_seeds_and_the_same_for_every_method(digits):
+    def images(training):
+        return training.train.images.flatten(1)
+
+    adam = images(RivalTraining(tiny("adam", draw_samples=True, seed=3), sets=digits))
+    assert torch.equal(adam, images(RivalTraining(tiny("vogn", draw_samples=True, seed=3), sets=digits)))
+    ours = configure("mnist", threads=1, samples=40, draw_samples=True, seed=3)
+    assert torch.equal(adam, images(Training(ours, sets=digits)))
+    other = images(RivalTraining(tiny("adam", draw_samples=True, seed=4), sets=digits))
+    first = digits.train.images[:40].flatten(1)
+    for those in (other, first):
+        assert (torch.cdist(adam, those) == 0).any(1).sum() < 5, "other images"
+    assert len(adam.unique(dim=0)) == 40, "none twice"
+    assert ours.setting == "default-samples40-drawn"
+    assert tiny("adam", draw_samples=True).setting == "adam-samples40-testsamples30-batch16-drawn"
 
 
 def test_a_cosine_schedule_falls_to_zero_and_cannot_be_extended(digits, tmp_path):
@@ -199,7 +240,7 @@ def test_evaluation_and_report_are_shared(digits, tmp_path, monkeypatch):
     monkeypatch.setenv("TAGI_OFFLINE", "1")
     monkeypatch.delenv("TAGI_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    run = trained(tmp_path / "run", tiny("mc-dropout"), digits).run
+    run = trained(tmp_path / "run", tiny("mc-dropout", {"curve_draws": 3}), digits).run
     found = evaluate(run, download=False)
     assert found.scores["error"] == run.metrics()[-1]["error"]
     assert found.scores["nll"] == pytest.approx(run.metrics()[-1]["nll"], rel=1e-6)

@@ -61,7 +61,8 @@ def regression():
 def test_ivon_finds_the_exact_posterior_of_a_linear_regression(regression):
     """Its curvature is the Hessian's diagonal, here x²/R summed."""
     net, x, _, losses, mean, var = regression
-    ivon = Ivon(net, len(x), 0.1, PRIOR_PRECISION, 0.9, 0.02, first_precision=100.0, mc_samples=4)
+    rate = 0.1 * len(x) / (100.0 + PRIOR_PRECISION)  # a tenth of a Newton step
+    ivon = Ivon(net, len(x), rate, PRIOR_PRECISION, 0.9, 0.02, first_precision=100.0, mc_samples=4)
     found_mean, found_var = run(ivon, lambda: losses().mean(), 1500)
     torch.testing.assert_close(found_mean, mean, rtol=0, atol=float(0.1 * var.sqrt().min()))
     torch.testing.assert_close(found_var, var, rtol=0.1, atol=0)
@@ -71,7 +72,7 @@ def test_vogn_finds_the_exact_mean_and_the_gauss_newton_variance_of_a_linear_reg
     """At rest 1/σ² = Σ_n E_q[g_n²] + δ, with g_n = −x_n r_n/R and E_q[r_n²] = r̄_n² + Σ x_n² σ²: a fixed point that
     numpy can find. It is near the exact variance, as r̄² is R on average."""
     net, x, y, losses, mean, var = regression
-    vogn = Vogn(net, len(x), 0.1, PRIOR_PRECISION, 0.0, 0.9, 0.02, mc_samples=4)
+    vogn = Vogn(net, len(x), 0.1 * len(x) / PRIOR_PRECISION, PRIOR_PRECISION, 0.0, 0.9, 0.02, mc_samples=4)
     found_mean, found_var = run(vogn, losses, 1000)
     torch.testing.assert_close(found_mean, mean, rtol=0, atol=float(0.1 * var.sqrt().min()))
     inputs, residual_square = x.numpy(), (y - x @ mean).square().numpy()
@@ -104,7 +105,7 @@ def test_vogn_on_logistic_regression_rests_where_quadrature_says():
         precision = weights @ (g**2).sum(1) + prior_precision
         mean -= 0.1 * (weights @ g.sum(1) + prior_precision * mean) / precision
 
-    vogn = Vogn(net, n, 0.1, prior_precision, 0.0, 0.9, 0.02, mc_samples=4)
+    vogn = Vogn(net, n, 0.1 * n / prior_precision, prior_precision, 0.0, 0.9, 0.02, mc_samples=4)
     found_mean, found_var = run(vogn, losses, 1200)
     assert found_mean.item() == pytest.approx(mean, abs=0.05 / np.sqrt(precision))
     assert 1 / found_var.item() == pytest.approx(precision, rel=0.03)
@@ -126,13 +127,13 @@ def test_draws_have_the_posteriors_moments_and_leave_the_means():
 
 
 def test_one_step_by_hand():
-    """Without noise (an enormous damping) a step is m = g + μδ/N, s = (1 − β)h + βh, μ −= α m/(s + (δ + Γ)/N)."""
+    """Without noise (an enormous damping) a step is m = g + μδ/N, s = (1 − β)h + βh, μ −= α m/(1 + s N/(δ + Γ))."""
     net = nn.Linear(1, 1, bias=False).double()
     with torch.no_grad():
         net.weight.fill_(0.5)
     x, y = torch.tensor([1.0, 2.0], dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)
     damping = 1e16
-    vogn = Vogn(net, 10, 1e15, prior_precision=4.0, damping=damping, momentum=0.5, curvature_rate=0.25)
+    vogn = Vogn(net, 10, 0.3, prior_precision=4.0, damping=damping, momentum=0.5, curvature_rate=0.25)
     weight, velocity = 0.5, 0.0
     curvature = None
     for _ in range(3):
@@ -142,6 +143,24 @@ def test_one_step_by_hand():
         curvature = square if curvature is None else curvature
         velocity = 0.5 * velocity + g.mean() + 0.4 * weight
         curvature = 0.75 * curvature + 0.25 * square
-        weight -= 1e15 * velocity / (curvature + (4.0 + damping) / 10)
+        weight -= 0.3 * velocity / (1 + curvature * 10 / (4.0 + damping))
         assert net.weight.item() == pytest.approx(weight, rel=1e-6)
         assert vogn.posterior.curvature[0].item() == pytest.approx(curvature, rel=1e-6)
+
+
+@pytest.mark.parametrize("images", [100, 1_000_000])
+@pytest.mark.parametrize("kind", ["vogn", "ivon"])
+def test_a_rate_means_the_same_for_any_number_of_images(kind, images):
+    """Of a weight that is known well and without curvature the first step is SGD's: α times the gradient."""
+    net = nn.Linear(3, 1, bias=False).double()
+    before = net.weight.detach().clone()
+    slope = torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64)
+
+    def losses():
+        return net(slope)[:, 0].expand(4)
+
+    if kind == "vogn":
+        Vogn(net, images, 0.2, prior_precision=1e-6, damping=1e14).step(losses)
+    else:
+        Ivon(net, images, 0.2, prior_precision=1e-6, first_precision=1e14).step(lambda: losses().mean())
+    torch.testing.assert_close(net.weight, before - 0.2 * slope, rtol=0, atol=1e-4)

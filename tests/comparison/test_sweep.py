@@ -32,8 +32,11 @@ def test_rows_are_the_runs_and_nothing_is_repeated(tmp_path, monkeypatch):
         ("sgd-learning-rate", "0.03"),
         ("sgd-learning-rate", "3e+28"),
     ]
+    same = {("tagi-batch", "16"): "tagi-noise/learned"}
+    assert not (tmp_path / "s/tagi-batch/16").exists(), "the default batch and the default noise are one run"
     for row in rows[:-1]:
-        run = Run.open(tmp_path / "s" / row["axis"] / row["value"] / "seed0")
+        home = same.get((row["axis"], row["value"]), f"{row['axis']}/{row['value']}")
+        run = Run.open(tmp_path / "s" / home / "seed0")
         assert row["error"] == run.metrics()[-1]["error"]
         assert row["diverged"] == 0
     assert (rows[-1]["error"], rows[-1]["diverged"]) == (None, 1)
@@ -51,6 +54,11 @@ def test_rows_are_the_runs_and_nothing_is_repeated(tmp_path, monkeypatch):
     assert sweep(ASKED, ["sgd"], [0], tmp_path / "s") == rows, "the table holds all the folder has"
     with pytest.raises(RunError, match="sweeps with"):
         sweep(Sweep("mnist", "cnn", 2, 32, 30), ["sgd"], [0], tmp_path / "s")
+
+
+def test_networks_drawn_are_as_many_as_for_a_prediction():
+    config = next(iter(ASKED.axes(["vogn"])["vogn-learning-rate"].values()))(0, 1)
+    assert config.count("curve_draws") == config.count("draws") == 30
 
 
 def test_the_command(tmp_path, capsys):

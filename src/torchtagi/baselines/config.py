@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from torchtagi.baselines.methods import Hyperparameters, find_method
-from torchtagi.config import NOT_IN_SETTING, SHORT, configure
+from torchtagi.config import NOT_IN_SETTING, configure, describe_change
 from torchtagi.run_config import ClassifierConfig, whole
 from torchtagi.runs import Row
 from torchtagi.tasks import find_task
@@ -21,8 +21,10 @@ class RivalConfig(ClassifierConfig):
     method: str
     hyperparameters: Hyperparameters
     held_out: int
-    """The last so many training images, of the first `samples`, are not learned, but measured on in place of the
-    test set: for tuning."""
+    """So many of the training images are not learned, but measured on in place of the test set: for tuning. They
+    are the last of the `samples`."""
+    fold: int = 0
+    """For cross-validation: the images held out are this many times `held_out` before the last."""
 
     def __post_init__(self) -> None:
         find_task(self.task).network(self.network)
@@ -38,13 +40,22 @@ class RivalConfig(ClassifierConfig):
                 whole(name, getattr(self, name), 1)
         whole("held_out", self.held_out, 0)
         self.check_seed()
-        if self.samples is not None and self.held_out >= self.samples:
-            raise ValueError(f"held out must leave some of the {self.samples} images, got {self.held_out}")
+        whole("fold", self.fold, 0)
+        if self.samples is not None:
+            self.held_out_of(self.samples)
 
     @property
     def open_ended(self) -> bool:
         """A schedule that ends at zero ends with the epochs it was made for."""
         return self.hyperparameters["schedule"] == "constant"
+
+    def held_out_of(self, images: int) -> range:
+        """Which of so many images are held out."""
+        end = images - self.fold * self.held_out
+        if self.held_out >= images or end < self.held_out:
+            fold = f" in fold {self.fold}" if self.fold else ""
+            raise ValueError(f"held out must leave some of the {images} images, got {self.held_out}{fold}")
+        return range(end - self.held_out, end)
 
     def number(self, name: str) -> float:
         """A hyperparameter that is a number."""
@@ -86,7 +97,9 @@ def configure_rival(
         "augment": ours.augment,
         "augment_from": ours.augment_from,
         "samples": None,
+        "draw_samples": False,
         "held_out": 0,
+        "fold": 0,
         "test_samples": None,
         "device": "cpu",
         "threads": ours.threads,
@@ -98,6 +111,5 @@ def configure_rival(
     setting = method + kind.describe(values["hyperparameters"])
     for name in changes:
         if name not in (*NOT_IN_SETTING, "method", "hyperparameters") and values[name] != base[name]:
-            short = SHORT.get(name, name.replace("_", ""))
-            setting += f"-no{name}" if values[name] is False else f"-{short}{values[name]}"
+            setting += describe_change(name, values[name])
     return RivalConfig(setting=setting, **values)

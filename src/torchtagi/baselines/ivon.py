@@ -6,10 +6,13 @@ diagonal (Stein). It may be negative, so its update has a second-order term that
     ĥ = ĝ (w − μ)/σ²,                        1/σ² = N (h + δ/N)
     m ← β₁ m + (1 − β₁) ĝ
     h ← h + ρ(ĥ − h) + ½ ρ² (h − ĥ)²/(h + δ/N)
-    μ ← μ − α (m/(1 − β₁ᵗ) + μ δ/N)/(h + δ/N)
+    μ ← μ − α (h₀ + δ/N) (m/(1 − β₁ᵗ) + μ δ/N)/(h + δ/N)
 
-h starts as a precision of q that lets a network work with the weights drawn, over N. A step costs one backward pass
-a drawn network, as Adam's.
+h starts as h₀ = `first_precision`/N, a precision of q that lets a network work with the weights drawn. The factor
+h₀ + δ/N (the authors' `rescale_lr`) makes the first steps α m as SGD's, and so α independent of N, for h changes
+slowly. As m is a mean of gradients and not their sum, an α here is like that of torch's SGD times 1/(1 − β₁).
+
+A step costs one backward pass a drawn network, as Adam's.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ class Ivon(VariationalOptimizer):
         self.posterior = WeightPosterior(net, images, prior_precision)
         for curvature in self.posterior.curvature:
             curvature.fill_(first_precision / images)
+        self.first_base = first_precision / images + self.posterior.prior_share
         self.velocity = [torch.zeros_like(parameter) for parameter in self.posterior.parameters]
         self.steps = torch.zeros((), dtype=torch.int64)
 
@@ -63,14 +67,14 @@ class Ivon(VariationalOptimizer):
                 h.add_(grad * shift / var, alpha=1 / count)
         self.steps += 1
         share, unbiased = posterior.prior_share, 1 - self.momentum ** int(self.steps)
-        rho = self.curvature_rate
+        rho, rate = self.curvature_rate, self.learning_rate * self.first_base
         with torch.no_grad():
             for index, mean in enumerate(posterior.parameters):
                 m, h = self.velocity[index], posterior.curvature[index]
                 m.lerp_(gradient[index], 1 - self.momentum)
                 change = curvature[index] - h
                 h.add_(rho * change + 0.5 * rho**2 * change.square() / (h + share))
-                mean.addcdiv_(m / unbiased + share * mean, h + share, value=-self.learning_rate)
+                mean.addcdiv_(m / unbiased + share * mean, h + share, value=-rate)
         return total
 
 

@@ -1,9 +1,9 @@
 """TAGI's rivals by name: what each is, its hyperparameters, and the small grid on which it is tuned.
 
-A grid is fixed here, the same for every comparison, six to eight cells each: learning rates around the one that its
-authors or common practice use, times two values of the hyperparameter that matters next; for VOGN and IVON
-learning rates alone, over a wide range, because the best one grows as the number of examples falls (their steps are
-in units of the posterior's precision).
+A grid is fixed here, the same for every comparison, at most twelve cells each: learning rates around the one that
+its authors or common practice use, times both schedules, for MC-dropout times two rates of dropout. `refined` is a
+second stage: one more hyperparameter, tried at the best cell of the grid. VOGN's and IVON's learning rates are in
+SGD's units (see their modules), so that the same few serve for any number of images.
 """
 
 from __future__ import annotations
@@ -32,9 +32,15 @@ class Method:
     title: str
     defaults: Mapping[str, Value]
     grid: tuple[Hyperparameters, ...] = ()
+    refined: Mapping[str, Sequence[Value]] = field(default_factory=dict)
     tuned_as: str | None = None
     """Takes what was found for another method, whose training it shares."""
-    batch_size: int = field(default=64)
+    batch_size: int = 64
+
+    @property
+    def draws_networks(self) -> bool:
+        """Whether a prediction averages over networks drawn; while it learns there are only one or two."""
+        return "draws" in self.defaults
 
     def hyperparameters(self, changes: Mapping[str, Value]) -> Hyperparameters:
         """The defaults with `changes`, checked."""
@@ -74,7 +80,7 @@ def check_value(label: str, name: str, value: object, default: Value) -> None:
 
 
 DRAWS: Mapping[str, Value] = {"draws": 30, "curve_draws": 5}
-"""Networks drawn for a prediction; fewer for the points of a learning curve before its last."""
+"""Networks drawn for a prediction; fewer for the points of a learning curve, measured in the training loop."""
 
 ADAM: Mapping[str, Value] = {"learning_rate": 1e-3, "schedule": "constant", "weight_decay": 0.0}
 ADAM_GRID = product(learning_rate=(3e-4, 1e-3, 3e-3, 1e-2), schedule=SCHEDULES)
@@ -93,13 +99,13 @@ METHODS: Mapping[str, Method] = {
             "mc-dropout",
             "MC-dropout",
             {**ADAM, "rate": 0.1, **DRAWS},
-            product(learning_rate=(3e-4, 1e-3, 3e-3, 1e-2), rate=(0.1, 0.3)),
+            product(learning_rate=(3e-4, 1e-3, 3e-3), rate=(0.1, 0.3), schedule=SCHEDULES),
         ),
         Method(
             "vogn",
             "VOGN, natural-gradient variational inference",
             {
-                "learning_rate": 3e-3,
+                "learning_rate": 0.1,
                 "schedule": "constant",
                 "prior_precision": 1.0,
                 "damping": 1000.0,
@@ -108,13 +114,14 @@ METHODS: Mapping[str, Method] = {
                 "mc_samples": 2,
                 **DRAWS,
             },
-            product(learning_rate=(1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3)),
+            product(learning_rate=(0.01, 0.03, 0.1, 0.3), schedule=SCHEDULES),
+            refined={"damping": (300.0, 3000.0)},
         ),
         Method(
             "ivon",
             "IVON, variational online Newton",
             {
-                "learning_rate": 0.1,
+                "learning_rate": 0.3,
                 "schedule": "constant",
                 "prior_precision": 10.0,
                 "momentum": 0.9,
@@ -123,7 +130,7 @@ METHODS: Mapping[str, Method] = {
                 "mc_samples": 1,
                 **DRAWS,
             },
-            product(learning_rate=(0.03, 0.1, 0.3, 1.0, 3.0, 10.0)),
+            product(learning_rate=(0.1, 0.3, 1.0, 3.0), schedule=SCHEDULES),
         ),
         Method("ensemble", "deep ensemble", {**ADAM, "members": 5}, ADAM_GRID, tuned_as="adam"),
     )

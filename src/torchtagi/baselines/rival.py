@@ -23,6 +23,7 @@ class Rival(ABC):
         """`images` is how many there are to learn from: schedules and priors are relative to it."""
         self.config, self.images = config, images
         self.curve = False
+        """Whether predictions are points of a learning curve, for which few draws do; not of a network loaded."""
         torch.manual_seed(config.seed)
 
     @abstractmethod
@@ -42,7 +43,7 @@ class Rival(ABC):
         """The inverse of `tensors`; KeyError or ValueError if they are another network's."""
 
     def start_epoch(self, epoch: int) -> None:
-        self.curve = epoch + 1 < self.config.epochs
+        self.curve = True
 
     def learn(self, x: Tensor, y: Tensor) -> tuple[int, dict[str, float]]:
         probs, loss = self.step(x, y)

@@ -17,6 +17,7 @@ from torchtagi.baselines.rival import Rival
 from torchtagi.baselines.vogn import VognLearner
 from torchtagi.learner import Predictor
 from torchtagi.loop import Loop
+from torchtagi.prediction import Scores
 from torchtagi.runs import Row, Run
 
 LEARNERS: Mapping[str, type[Rival]] = {
@@ -42,14 +43,18 @@ class RivalTraining(Loop[RivalConfig]):
 
     @staticmethod
     def split(config: RivalConfig, sets: data.TrainTest) -> data.TrainTest:
-        """With images held out, the last of those to learn from take the test set's place."""
+        """Images held out take the test set's place."""
+        sets = Loop.split(config, sets)
         if not config.held_out:
             return sets
-        train = sets.train.subset(slice(config.samples))
-        if config.held_out >= len(train):
-            raise ValueError(f"held out must leave some of the {len(train)} images, got {config.held_out}")
-        middle = len(train) - config.held_out
-        return data.TrainTest(train.subset(slice(middle)), train.subset(slice(middle, None)))
+        held_out = torch.zeros(len(sets.train), dtype=torch.bool)
+        held_out[list(config.held_out_of(len(sets.train)))] = True
+        return data.TrainTest(sets.train.subset(~held_out), sets.train.subset(held_out))
+
+    def measured(self) -> Scores:
+        """Of a tuning run only the end counts."""
+        early = self.config.held_out and self.epoch + 1 < self.config.epochs
+        return {} if early else super().measured()
 
 
 def load_rival(run: Run, device: str = "cpu") -> Predictor:

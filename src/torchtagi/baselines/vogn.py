@@ -6,7 +6,10 @@ examples' gradients and of their squares:
 
     m ← β₁ m + ĝ + μ δ/N
     s ← (1 − β₂) s + β₂ ĥ
-    μ ← μ − α m/(s + (δ + Γ)/N)
+    μ ← μ − α b m/(s + b),   b = (δ + Γ)/N
+
+The papers' step is α m/(s + b); with the factor b, a direction without curvature (s ≪ b) moves by α m, as SGD's of
+the same α does, whatever N, δ and Γ are. A rate found on a part of the images then serves for all of them.
 
 ĥ is the Gauss–Newton estimate of the curvature from single examples' gradients. s starts as the first batch's.
 At rest E_q[Σ_n ∇ℓ_n] + δμ = 0 and 1/σ² = E_q[Σ_n (∇ℓ_n)²] + δ + Γ.
@@ -65,7 +68,7 @@ class Vogn(VariationalOptimizer):
                 m, s = self.velocity[index], posterior.curvature[index]
                 m.mul_(self.momentum).add_(gradient).add_(mean, alpha=share)
                 s.lerp_(square, self.curvature_rate)
-                mean.addcdiv_(m, s + base, value=-self.learning_rate)
+                mean.addcdiv_(m, s + base, value=-self.learning_rate * base)
         self.steps += 1
         return float(torch.stack([moments.losses.mean() for moments in found]).mean())
 

@@ -24,8 +24,16 @@ from torchtagi.comparison.compare import RESULT, collect
 from torchtagi.comparison.compare import compare as run_comparison
 from torchtagi.comparison.plots import comparison_figures
 from torchtagi.comparison.running import Watch
-from torchtagi.comparison.study import TARGETS
-from torchtagi.comparison.table import COLUMNS, cell
+from torchtagi.comparison.study import (
+    FEW,
+    FEW_BATCH,
+    MOST_EPOCHS,
+    TARGETS,
+    USUAL_EPOCHS,
+    USUAL_IMAGES,
+    usual_epochs,
+)
+from torchtagi.comparison.table import COLUMNS, cell, chosen_text
 from torchtagi.loop import Step
 from torchtagi.resumable import EpochEnd
 from torchtagi.runs import read_json
@@ -33,6 +41,14 @@ from torchtagi.tasks import TASKS, find_task
 
 NARROW = ("error", "nll", "ece", "brier", "auroc_ovr", "auroc_misclassification", "ood_auroc")
 COSTS = ("seconds_per_epoch", "relative_cost", "seconds_to_target", "predict_seconds_per_1000")
+
+EPOCHS_HELP = (
+    f"Unless given {USUAL_EPOCHS}; with --samples as many as show {USUAL_IMAGES:,} images, "
+    f"from {USUAL_EPOCHS} to {MOST_EPOCHS}."
+)
+SAMPLES_HELP = (
+    f"Learn from so many images only, drawn by the seed; up to {FEW:,} rivals take batches of {FEW_BATCH}."
+)
 
 Methods = Annotated[
     str, typer.Option(metavar="A,B,…", help=f"Of tagi, {', '.join(METHODS)}; those of earlier pieces stay.")
@@ -48,19 +64,19 @@ Threads = Annotated[int | None, typer.Option(parser=whole_number, metavar="N", h
 def compare(
     task: Annotated[str, typer.Argument(help=f"One of {', '.join(TASKS)}.")],
     methods: Methods = "tagi,adam,mc-dropout,vogn,ensemble",
-    epochs: Annotated[int | None, typer.Option(parser=whole_number, metavar="N", help="5 unless given.")] = None,
+    epochs: Annotated[int | None, typer.Option(parser=whole_number, metavar="N", help=EPOCHS_HELP)] = None,
     seeds: Seeds = 3,
     arch: Annotated[str | None, typer.Option(help="The network, the same for all.")] = None,
-    samples: Annotated[
-        int | None, typer.Option(parser=whole_number, metavar="N", help="Learn from the first so many images only.")
-    ] = None,
+    samples: Annotated[int | None, typer.Option(parser=whole_number, metavar="N", help=SAMPLES_HELP)] = None,
     stream: Annotated[
         bool, typer.Option("--stream", help="Each image is seen once, in batches of 1 and of 16.")
     ] = False,
     augment: Annotated[bool, typer.Option(help="Vary images as `tagi train` does, for all methods.")] = True,
     target: Annotated[
         float | None,
-        typer.Option(metavar="%", help="The test error whose time is taken; 2 for mnist, 40 for cifar10."),
+        typer.Option(
+            metavar="%", help="The test error whose time is taken; 2 for mnist, 40 for cifar10. With --show too."
+        ),
     ] = None,
     tune: Annotated[
         bool, typer.Option(help="Tune rivals on images held out of the training set, or take their defaults.")
@@ -93,7 +109,7 @@ def compare(
         raise ValueError(f"--stream sees each image once: --epochs must be 1, got {epochs}")
     if seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
-    length = 1 if stream else 5 if epochs is None else epochs
+    length = 1 if stream else usual_epochs(samples) if epochs is None else epochs
     study = Study(
         task=task,
         network=arch or kind.default_network,
@@ -108,7 +124,7 @@ def compare(
     )
     folder = out or Path("runs") / study.name
     if show:
-        finish(collect(folder), as_json)
+        finish(collect(folder, target), as_json)
         return
     with Interruption() as interruption:
         try:
@@ -164,7 +180,7 @@ def watcher(interruption: Interruption, minutes: float | None, quiet: bool) -> W
     end = None if minutes is None else time.monotonic() + 60 * minutes
 
     def watch(name: str, event: Step | EpochEnd) -> bool:
-        if isinstance(event, EpochEnd) and not quiet:
+        if isinstance(event, EpochEnd) and not quiet and "error" in event.row:
             row = event.row
             console.print(
                 f"{escape(name)}: epoch {row['epoch']}, error {row['error']:.2f} %, NLL {row['nll']:.4f}, "
@@ -185,10 +201,7 @@ def finish(found: Comparison, as_json: bool) -> None:
     console.print(score_table(title, found, NARROW, seeds=True))
     console.print(score_table(f"cost, and the way to {found.study.target_error:g} % error", found, COSTS))
     for row in found.rows:
-        chosen = ", ".join(f"{name} {value}" for name, value in row["hyperparameters"].items())
-        edge = found.entries[row["entry"]].get("tuning", {}).get("at_edge", [])
-        note = f", {', '.join(edge)} at the grid's edge" if edge else ""
-        console.print(f"{row['entry']}: {escape(chosen) or 'no changes'} ({row['chosen_by']}{note})")
+        console.print(f"{row['entry']}: {escape(chosen_text(row))}")
     console.print(f"comparison: [bold]{escape(str(found.folder / RESULT))}[/bold], table.md and plots beside it")
 
 
@@ -215,5 +228,5 @@ def draw(found: Comparison) -> None:
     except plots.PlotsUnavailableError as error:
         say(str(error))
         return
-    for name, figure in comparison_figures(found.members).items():
+    for name, figure in comparison_figures(found.members, found.study.stream).items():
         write_atomically(found.folder / "plots" / f"{name}.png", plots.as_png(figure("light")))

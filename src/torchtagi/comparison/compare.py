@@ -10,6 +10,7 @@ Whatever is finished is never done again; the table holds all that the folder ha
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ from torchtagi.comparison.tuning import tune
 from torchtagi.runs import CONFIG, Row, Run, RunError, read_json, without_nan
 
 STUDY, RESULT, TABLE = "study.json", "comparison.json", "table.md"
+FORMAT = 2  # since VOGN's and IVON's rates are in SGD's units, and the seed draws the images
+EPOCH_KEYS = ("epoch", "error", "nll", "ece", "train_error", "seconds")
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,11 @@ class Comparison:
     members: dict[str, list[Member]]
     rows: list[Row]
 
+    @property
+    def epoch_keys(self) -> tuple[str, ...]:
+        """A stream's one epoch has its course."""
+        return (*EPOCH_KEYS, "train_curve") if self.study.stream else EPOCH_KEYS
+
     def as_json(self) -> Row:
         return {
             "study": self.study.as_json(),
@@ -54,10 +62,7 @@ class Comparison:
                     {
                         "seed": member.seed,
                         "diverged": member.diverged,
-                        "epochs": [
-                            {key: row[key] for key in ("epoch", "error", "nll", "ece", "train_error", "seconds")}
-                            for row in member.rows
-                        ],
+                        "epochs": [{key: row[key] for key in self.epoch_keys} for row in member.rows],
                         "summary": member.summary,
                     }
                     for member in members
@@ -82,7 +87,8 @@ def compare(
 ) -> Comparison:
     """Do what is missing for `methods` and `seeds`, then collect. `Stopped` if `watch` asks for it.
 
-    `given` hyperparameters of a method take the place of its tuning; without `tuned`, defaults do.
+    `given` hyperparameters of a method take the place of its tuning; without `tuned`, defaults do. An entry is
+    tuned right before its first run; one that diverges in every cell is written down as such, and the others go on.
     """
     folder, given = Path(folder), given or {}
     entries = study.entries(methods)
@@ -103,29 +109,37 @@ def compare(
 
     for entry in entries:
         known = content["entries"].get(entry.name)
-        if known is None:
-            known = choose(study, entry, folder, sets, threads, given, tuned, watch)
-            content["entries"][entry.name] = known
-            write_json(folder / STUDY, content)
-        elif entry.method in given and known["hyperparameters"] != given[entry.method]:
+        if known is None or entry.method not in given or known["hyperparameters"] == given[entry.method]:
+            continue
+        if not is_lost(known):
             raise RunError(
                 f"{folder} has {entry.name} with {known['hyperparameters']}, not {given[entry.method]}; "
                 "choose another folder"
             )
+        del content["entries"][entry.name]
     for seed in seeds:
         for entry in entries:
-            config = study.config(entry, seed, content["entries"][entry.name]["hyperparameters"], threads)
+            if entry.name not in content["entries"]:
+                content["entries"][entry.name] = choose(study, entry, folder, sets, threads, given, tuned, watch)
+                write_json(folder / STUDY, content)
+            known = content["entries"][entry.name]
+            if is_lost(known):
+                say(f"{entry.name} is left out: it {known['chosen_by']}; --set gives it hyperparameters")
+                continue
+            config = study.config(entry, seed, known["hyperparameters"], threads)
             place = run_folder(folder, entry.name, seed)
             if complete(place, config, sets, watch):
                 say(f"measuring {entry.name}, seed {seed}")
                 summarise(Run.open(place), download)
-    if costs_missing(content, entries):
+    trainable = {name: known for name, known in content["entries"].items() if not is_lost(known)}
+    if trainable.keys() - content["seconds_per_image"].keys():
         say("timing the methods side by side")
         configs = {
-            name: study.config(entry_of(known), 0, known["hyperparameters"], threads)
-            for name, known in content["entries"].items()
+            name: study.config(entry_of(study, known), 0, known["hyperparameters"], threads)
+            for name, known in trainable.items()
         }
-        content["seconds_per_image"] = seconds_per_image(configs, sets())
+        costs = seconds_per_image(configs, sets().train)
+        content["seconds_per_image"] = {name: costs.get(name) for name in configs}
         write_json(folder / STUDY, content)
     return collect(folder)
 
@@ -141,7 +155,7 @@ def choose(
     watch: Watch,
 ) -> Row:
     """An entry's hyperparameters, and where they come from."""
-    row: Row = {"method": entry.method, "batch_size": entry.batch_size, "hyperparameters": {}}
+    row: Row = {"method": entry.method, "batch_size": study.batch_size(entry), "hyperparameters": {}}
     if entry.method == "tagi":
         return {**row, "chosen_by": "nothing to choose"}
     if entry.method in given:
@@ -149,24 +163,39 @@ def choose(
     if not tuned:
         return {**row, "chosen_by": "defaults"}
     found = tune(study, entry, folder / "tuning", sets, threads, watch)
-    return {**row, "hyperparameters": found.chosen, "chosen_by": "tuning", "tuning": found.as_json()}
+    chosen_by = "diverged in every cell of its tuning" if found.chosen is None else "tuning"
+    return {**row, "hyperparameters": found.chosen, "chosen_by": chosen_by, "tuning": found.as_json()}
+
+
+def is_lost(known: Row) -> bool:
+    """Whether an entry's tuning found nothing that it can be trained with."""
+    return known["hyperparameters"] is None
 
 
 def open_folder(folder: Path, study: Study) -> Row:
-    """What the folder's study.json holds; a new one if there is none."""
+    """What the folder's study.json holds; a new one if there is none. The target may change: no run knows it."""
     if (folder / STUDY).is_file():
         content = read_json(folder / STUDY)
         before = read_study(folder, content)
+        check_format(folder, content)
         for name, value in before.as_json().items():
             asked = getattr(study, name)
-            if asked != value:
+            if asked != value and name != "target_error":
                 raise RunError(f"{folder} compares with {name.replace('_', ' ')} {value}, not {asked}")
+        content["study"] = study.as_json()
+        write_json(folder / STUDY, content)
         return content
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder} is not empty and is not a comparison; choose another folder")
-    content = {"study": study.as_json(), "entries": {}, "seconds_per_image": {}}
+    content = {"format": FORMAT, "study": study.as_json(), "entries": {}, "seconds_per_image": {}}
     write_json(folder / STUDY, content)
     return content
+
+
+def check_format(folder: Path, content: Row) -> None:
+    """An older folder can be shown, but what is added to it would not be comparable."""
+    if content.get("format") != FORMAT:
+        raise RunError(f"{folder} is of another version of torchtagi, whose runs differ; choose another folder")
 
 
 def read_study(folder: Path, content: Row) -> Study:
@@ -178,28 +207,35 @@ def read_study(folder: Path, content: Row) -> Study:
         raise RunError(f"{folder / STUDY} is not a comparison's: {error}") from error
 
 
-def collect(folder: str | Path) -> Comparison:
-    """All that is finished below `folder`; writes comparison.json and table.md."""
+def collect(folder: str | Path, target_error: float | None = None) -> Comparison:
+    """All that is finished below `folder`; writes comparison.json and table.md. `target_error` replaces the study's
+    from now on."""
     folder = Path(folder)
     if not (folder / STUDY).is_file():
         raise RunError(f"{folder} is not a comparison: it has no {STUDY}")
     content = read_json(folder / STUDY)
     study = read_study(folder, content)
+    if target_error is not None:
+        study = dataclasses.replace(study, target_error=target_error)
+        write_json(folder / STUDY, {**content, "study": study.as_json()})
     members = {name: members_of(folder / name, study.epochs) for name in content["entries"]}
-    costs: dict[str, float] = content.get("seconds_per_image", {})
-    rows = [
-        {
-            **entry_row(name, members[name], study.target_error, relative_cost(name, known, costs)),
-            "method": known["method"],
-            "batch_size": known["batch_size"],
-            "hyperparameters": known["hyperparameters"],
-            "chosen_by": known["chosen_by"],
-        }
-        for name, known in content["entries"].items()
-    ]
+    costs: dict[str, float | None] = content.get("seconds_per_image", {})
+    rows = []
+    for name, known in content["entries"].items():
+        draws = known["method"] != "tagi" and find_method(known["method"]).draws_networks
+        row = entry_row(name, members[name], study.target_error, relative_cost(study, name, known, costs), draws)
+        tuning = known.get("tuning", {})
+        rows.append(
+            {
+                **row,
+                **{key: known[key] for key in ("method", "batch_size", "hyperparameters", "chosen_by")},
+                "at_edge": tuning.get("at_edge", []),
+                "near_chance": tuning.get("near_chance", False),
+            }
+        )
     found = Comparison(folder, study, content["entries"], members, rows)
     write_json(folder / RESULT, found.as_json())
-    write_atomically(folder / TABLE, markdown(rows).encode())
+    write_atomically(folder / TABLE, markdown(rows, study.target_error).encode())
     return found
 
 
@@ -215,18 +251,14 @@ def members_of(place: Path, epochs: int) -> list[Member]:
     return sorted(found, key=lambda member: member.seed)
 
 
-def relative_cost(name: str, known: Row, costs: dict[str, float]) -> float | None:
+def relative_cost(study: Study, name: str, known: Row, costs: dict[str, float | None]) -> float | None:
     """A step's seconds an image in Adam's, of the same batch size in a stream."""
-    adam = Entry("adam", known["batch_size"]).name
-    return costs[name] / costs[adam] if name in costs and adam in costs else None
+    own, adam = costs.get(name), costs.get(dataclasses.replace(entry_of(study, known), method="adam").name)
+    return None if own is None or adam is None else own / adam
 
 
-def costs_missing(content: Row, entries: list[Entry]) -> bool:
-    return any(entry.name not in content.get("seconds_per_image", {}) for entry in entries)
-
-
-def entry_of(known: Row) -> Entry:
-    return Entry(known["method"], known["batch_size"])
+def entry_of(study: Study, known: Row) -> Entry:
+    return Entry(known["method"], known["batch_size"] if study.stream else None)
 
 
 def run_folder(folder: Path, entry: str, seed: int) -> Path:

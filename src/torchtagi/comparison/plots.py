@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
+from torchtagi.baselines import METHODS
 from torchtagi.comparison.table import Member
 from torchtagi.plots import THEMES, Figure, blank_figure, themed
 from torchtagi.runs import Row
@@ -49,6 +50,36 @@ def error_curves(members: Mapping[str, list[Member]], theme: str = "light") -> F
         plain_log(by_time.xaxis)
         figure.legend(*by_epoch.get_legend_handles_labels(), loc="outside right upper")
     return figure
+
+
+def stream_curves(members: Mapping[str, list[Member]], theme: str = "light") -> Figure:
+    """A stream's error on the images that come next, against images seen and against training seconds."""
+    with themed(theme):
+        figure = blank_figure(10, 4)
+        by_images, by_time = figure.subplots(1, 2, sharey=True)
+        for name, colour in colours(list(members), theme).items():
+            rows = [member.rows[-1] for member in members[name] if member.rows]
+            if not rows:
+                continue
+            curves = [row["train_curve"] for row in rows]
+            images = [statistics.fmean(point[0] for point in points) for points in zip(*curves, strict=False)]
+            error = [statistics.fmean(point[1] for point in points) for points in zip(*curves, strict=False)]
+            pace = statistics.fmean(row["seconds"] / row["train_curve"][-1][0] for row in rows)
+            style = {"color": colour, "linestyle": dashes(name), "label": stream_label(name)}
+            by_images.plot(images, error, **style)
+            by_time.plot([pace * count for count in images], error, **style)
+        by_images.set(xlabel="images seen", ylabel="online error, %", yscale="log")
+        by_time.set(xlabel="training seconds", xscale="log")
+        plain_log(by_images.yaxis)
+        plain_log(by_time.xaxis)
+        figure.legend(*by_images.get_legend_handles_labels(), loc="outside right upper")
+    return figure
+
+
+def stream_label(name: str) -> str:
+    """Says of a method that draws networks that these are the few drawn to learn, not its prediction."""
+    method = METHODS.get(name.partition("-batch")[0])
+    return f"{name} (as drawn)" if method is not None and method.draws_networks else name
 
 
 def plain_log(axis: Figure) -> None:
@@ -131,9 +162,13 @@ def risk_coverage(members: Mapping[str, list[Member]], theme: str = "light") -> 
     return figure
 
 
-def comparison_figures(members: Mapping[str, list[Member]]) -> dict[str, Callable[[str], Figure]]:
+def comparison_figures(
+    members: Mapping[str, list[Member]], stream: bool = False
+) -> dict[str, Callable[[str], Figure]]:
+    """A stream has but one epoch: its course is within it."""
+    errors = stream_curves if stream else error_curves
     return {
-        "error": lambda theme: error_curves(members, theme),
+        "error": lambda theme: errors(members, theme),
         "reliability": lambda theme: reliability(members, theme),
         "risk-coverage": lambda theme: risk_coverage(members, theme),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ Watch = Callable[[str, Step | EpochEnd], bool]
 """Hears a run's name and event; True asks for a stop at this moment."""
 
 DIVERGED = "diverged.json"
+SAVE_SECONDS = 300.0  # no more than this is lost if the process is killed
 
 
 class Stopped(Exception):
@@ -44,11 +46,16 @@ def complete(folder: Path, config: AnyConfig, sets: Callable[[], data.TrainTest]
     if is_complete(folder, config.epochs):
         return True
     training = start_or_resume(folder, config, sets())
+    saved = time.monotonic()
     try:
         for event in training.events():
-            if watch(f"{folder.parent.name}/{folder.name}", event):
-                if isinstance(event, Step):
-                    training.save()
+            stop = watch(f"{folder.parent.name}/{folder.name}", event)
+            if isinstance(event, EpochEnd):
+                saved = time.monotonic()
+            elif stop or time.monotonic() - saved > SAVE_SECONDS:
+                training.save()
+                saved = time.monotonic()
+            if stop:
                 raise Stopped
     except FloatingPointError as error:
         assert training.run is not None

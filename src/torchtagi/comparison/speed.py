@@ -9,36 +9,43 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+import torch
+
 from torchtagi import data
-from torchtagi.baselines.training import RivalTraining
+from torchtagi.baselines import LEARNERS
 from torchtagi.comparison.running import AnyConfig
 from torchtagi.config import TrainConfig
-from torchtagi.loop import Loop
-from torchtagi.train import Training
+from torchtagi.learner import Learner
+from torchtagi.tagi_learner import TagiLearner
 
 IMAGES = 256  # a multiple of every batch size in use
 ROUNDS = 5
 
 
-def seconds_per_image(configs: Mapping[str, AnyConfig], sets: data.TrainTest) -> dict[str, float]:
+def seconds_per_image(configs: Mapping[str, AnyConfig], train: data.ImageSet) -> dict[str, float]:
     """By name; each configuration's own batch size. A method that diverges at once has none."""
-    loops: dict[str, Loop[TrainConfig] | RivalTraining] = {
-        name: Training(config, sets=sets) if isinstance(config, TrainConfig) else RivalTraining(config, sets=sets)
-        for name, config in configs.items()
-    }
+    few = train.subset(slice(IMAGES)).to("cpu", torch.channels_last)
+    learners = {name: learner_of(config, few, len(train)) for name, config in configs.items()}
     best: dict[str, float] = {}
     for attempt in range(ROUNDS + 1):
-        for name, loop in loops.items():
-            images = min(IMAGES, len(loop.train))
-            loop.learner.start_epoch(0)
-            batches = data.batches(loop.train.subset(slice(images)), loop.config.batch_size, shuffle=False)
+        for name, learner in learners.items():
+            torch.set_num_threads(configs[name].threads)
+            images = few.subset(slice(configs[name].samples))
+            learner.start_epoch(0)
             start = time.perf_counter()
             try:
-                for x, y in batches:
-                    loop.learner.learn(x, y)
+                for x, y in data.batches(images, configs[name].batch_size, shuffle=False):
+                    learner.learn(x, y)
             except FloatingPointError:  # learns nothing any more, and its steps cost something else
                 continue
-            spent = (time.perf_counter() - start) / images
+            spent = (time.perf_counter() - start) / len(images)
             if attempt:  # the first round warms up
                 best[name] = min(spent, best.get(name, spent))
     return best
+
+
+def learner_of(config: AnyConfig, few: data.ImageSet, images: int) -> Learner:
+    """As in a run on all of its images, without holding them."""
+    if isinstance(config, TrainConfig):
+        return TagiLearner(config, few)
+    return LEARNERS[config.method](config, images if config.samples is None else min(config.samples, images))

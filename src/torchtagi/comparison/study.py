@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +17,21 @@ from torchtagi.runs import Row
 from torchtagi.tasks import find_task
 
 STREAM_BATCHES = (1, 16)
+FEW, FEW_BATCH = 10_000, 16  # up to so many images rivals take TAGI's batch: those of 64 would be too few steps
 HELD_OUT = 10_000  # of a large training set; a fifth of a small one
+FOLDS, CROSS_VALIDATED = 5, 1000  # up to so many images each fifth is held out once
+COARSE = 2000  # among fewer images held out, errors are too coarse a judge of the cells
+TUNING_DRAWS = 10
+USUAL_EPOCHS, MOST_EPOCHS, USUAL_IMAGES = 5, 100, 30_000
 TARGETS: Mapping[str, float] = {"mnist": 2.0, "cifar10": 40.0}
 """The test error, in %, that a good method reaches within a few epochs: how long does it take?"""
+
+
+def usual_epochs(samples: int | None) -> int:
+    """As many as show 30,000 images, but 5 at least and 100 at most."""
+    if samples is None:
+        return USUAL_EPOCHS
+    return min(MOST_EPOCHS, max(USUAL_EPOCHS, math.ceil(USUAL_IMAGES / samples)))
 
 
 @dataclass(frozen=True)
@@ -46,7 +59,7 @@ class Study:
     augment: bool
     target_error: float
     tune_samples: int
-    """A tuning run learns and holds out images among the first so many."""
+    """A tuning run learns and holds out images among so many."""
     tune_epochs: int
 
     def __post_init__(self) -> None:
@@ -72,10 +85,20 @@ class Study:
     @property
     def shared(self) -> dict[str, Any]:
         """What every run has in common."""
-        values: dict[str, Any] = {"test_samples": self.test_samples}
-        if not self.augment:
-            values["augment"] = False
+        values: dict[str, Any] = {} if self.augment else {"augment": False}
+        if self.samples is not None:
+            values["draw_samples"] = True
         return values
+
+    def batch_size(self, entry: Entry) -> int:
+        """Images a step: in a stream the entry's own."""
+        if entry.batch_size is not None:
+            return entry.batch_size
+        if entry.method == "tagi":
+            return configure(self.task, self.network).batch_size
+        return (
+            FEW_BATCH if self.samples is not None and self.samples <= FEW else find_method(entry.method).batch_size
+        )
 
     def entries(self, methods: list[str]) -> list[Entry]:
         for method in methods:
@@ -90,28 +113,46 @@ class Study:
         return [Entry(method, batch) for method in methods for batch in batches]
 
     def config(self, entry: Entry, seed: int, hyperparameters: Hyperparameters, threads: int) -> AnyConfig:
-        """The run of an entry for one seed; TAGI has no hyperparameters to choose."""
-        values = {**self.shared, "seed": seed, "threads": threads, "epochs": self.epochs, "samples": self.samples}
-        if entry.batch_size is not None:
-            values["batch_size"] = entry.batch_size
+        """The run of an entry for one seed, which draws the images too; TAGI has no hyperparameters to choose."""
+        values = {
+            **self.shared,
+            **{"seed": seed, "threads": threads, "epochs": self.epochs, "samples": self.samples},
+            **{"test_samples": self.test_samples, "batch_size": self.batch_size(entry)},
+        }
         if entry.method == "tagi":
             return configure(self.task, self.network, **values)
         return configure_rival(self.task, entry.method, self.network, hyperparameters, **values)
 
-    def tuning_config(self, entry: Entry, hyperparameters: Hyperparameters, threads: int) -> RivalConfig:
-        """A run of seed 0 on a part of the training set, measured on images held out of it."""
-        samples = self.tune_samples if self.samples is None else min(self.samples, self.tune_samples)
-        values = {**self.shared, "threads": threads, "epochs": self.tune_epochs, "samples": samples}
-        if entry.batch_size is not None:
-            values["batch_size"] = entry.batch_size
-        return configure_rival(
-            self.task,
-            entry.method,
-            self.network,
-            hyperparameters,
-            held_out=max(1, min(HELD_OUT, samples // 5)),
-            **values,
-        )
+    @property
+    def tuning_images(self) -> int:
+        """That tuning learns and holds out."""
+        return self.tune_samples if self.samples is None else min(self.samples, self.tune_samples)
+
+    @property
+    def held_out(self) -> int:
+        return max(1, min(HELD_OUT, self.tuning_images // 5))
+
+    @property
+    def folds(self) -> int:
+        return min(FOLDS, self.tuning_images // self.held_out) if self.tuning_images <= CROSS_VALIDATED else 1
+
+    @property
+    def judged_by(self) -> str:
+        """What decides between cells first."""
+        return "nll" if self.folds * self.held_out < COARSE else "error"
+
+    def tuning_config(
+        self, entry: Entry, hyperparameters: Hyperparameters, threads: int, fold: int = 0
+    ) -> RivalConfig:
+        """A run of seed 0 on a part of the images that seed 0 learns, measured on some held out of it."""
+        values = {
+            **self.shared,
+            **{"threads": threads, "epochs": self.tune_epochs, "samples": self.tuning_images},
+            **{"held_out": self.held_out, "fold": fold, "batch_size": self.batch_size(entry)},
+        }
+        if find_method(entry.method).draws_networks:
+            hyperparameters = {**hyperparameters, "curve_draws": TUNING_DRAWS}
+        return configure_rival(self.task, entry.method, self.network, hyperparameters, **values)
 
     def as_json(self) -> Row:
         return dataclasses.asdict(self)

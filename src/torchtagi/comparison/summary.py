@@ -6,9 +6,10 @@ import time
 
 import torch
 
-from torchtagi import metrics
+from torchtagi import data, metrics
 from torchtagi.evaluation import Evaluation, evaluate, load_predictor
 from torchtagi.runs import Row, Run, read_json
+from torchtagi.tasks import find_task
 
 SUMMARY = "summary.json"
 CURVE_POINTS = 100  # of a risk-coverage curve
@@ -16,17 +17,26 @@ TIMED_IMAGES = 200
 
 
 def summarise(run: Run, download: bool = False) -> Row:
-    """The run's summary, from its folder if it is there and is one of its last epoch."""
+    """The run's summary, from its folder if it is there, is one of its last epoch and saw the foreign set, or if
+    there is still no foreign set to see."""
     path = run.folder / SUMMARY
     epochs = len(run.metrics())
     if path.is_file():
         kept = read_json(path)
-        if kept.get("epochs") == epochs:
+        if kept.get("epochs") == epochs and (kept["out_of_distribution"] or not has_foreign_set(run, download)):
             return kept
     found = evaluate(run, download)
     content = {"epochs": epochs, **measured(found), "predict_seconds_per_1000": prediction_seconds(run, found)}
     run.write_json(SUMMARY, content)
     return read_json(path)
+
+
+def has_foreign_set(run: Run, download: bool) -> bool:
+    try:
+        data.load(find_task(run.config["task"]).outside, "test", download=download)
+    except data.DataError:
+        return False
+    return True
 
 
 def measured(found: Evaluation) -> Row:

@@ -1,7 +1,7 @@
 """How much a hyperparameter matters: the final error over a rival's learning rate, over TAGI's σ_V and batch size.
 
 sweep.json               what is swept, and what was found
-<axis>/<value>/seed<k>/  a run a value and seed
+<axis>/<value>/seed<k>/  a run a value and seed; values that ask for the same run share the first one's
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 
 from torchtagi import data
 from torchtagi.baselines import configure_rival, find_method
-from torchtagi.comparison.compare import write_json
+from torchtagi.baselines.methods import Hyperparameters
+from torchtagi.comparison.compare import FORMAT, check_format, write_json
 from torchtagi.comparison.running import AnyConfig, Watch, complete, is_complete, is_diverged, last_row
 from torchtagi.config import configure
 from torchtagi.run_config import whole
@@ -74,9 +75,27 @@ class Sweep:
         )
 
     def theirs(self, method: str, rate: float) -> Callable[[int, int], AnyConfig]:
+        kind = find_method(method)
+        hyperparameters: Hyperparameters = {"learning_rate": rate}
+        if kind.draws_networks:  # the loop's last row is all that a sweep has
+            hyperparameters["curve_draws"] = kind.defaults["draws"]
         return lambda seed, threads: configure_rival(
-            self.task, method, self.network, {"learning_rate": rate}, seed=seed, threads=threads, **self.shared
+            self.task, method, self.network, hyperparameters, seed=seed, threads=threads, **self.shared
         )
+
+    def homes(self, methods: list[str]) -> dict[tuple[str, str], Path]:
+        """Below the sweep's folder, where the runs of an axis and value are: with the first that is the same."""
+        configs: list[AnyConfig] = []
+        places: list[Path] = []
+        found = {}
+        for axis, values in self.axes(methods).items():
+            for value, make in values.items():
+                config = make(0, 1)
+                if config not in configs:
+                    configs.append(config)
+                    places.append(Path(axis) / value)
+                found[axis, value] = places[configs.index(config)]
+        return found
 
     @property
     def shared(self) -> dict[str, Any]:
@@ -93,7 +112,7 @@ def sweep(
 ) -> list[Row]:
     """Train what is missing; a row an axis and value of all that the folder has."""
     folder = Path(folder)
-    axes = asked.axes(methods)
+    axes, homes = asked.axes(methods), asked.homes(methods)
     open_sweep(folder, asked)
     loaded: list[data.TrainTest] = []
 
@@ -103,16 +122,17 @@ def sweep(
         return loaded[0]
 
     for seed in seeds:
-        for axis, values in axes.items():
-            for value, make in values.items():
-                complete(folder / axis / value / f"seed{seed}", make(seed, threads), sets, watch)
+        for (axis, value), place in homes.items():
+            complete(folder / place / f"seed{seed}", axes[axis][value](seed, threads), sets, watch)
     return collect_sweep(folder)
 
 
 def open_sweep(folder: Path, asked: Sweep) -> None:
-    content = {"sweep": dataclasses.asdict(asked), "rows": []}
+    content = {"format": FORMAT, "sweep": dataclasses.asdict(asked), "rows": []}
     if (folder / SWEEP).is_file():
-        before = read_json(folder / SWEEP).get("sweep")
+        kept = read_json(folder / SWEEP)
+        check_format(folder, kept)
+        before = kept.get("sweep")
         if before != content["sweep"]:
             raise RunError(f"{folder} sweeps with {before}, not {content['sweep']}")
         return
@@ -127,13 +147,11 @@ def collect_sweep(folder: Path) -> list[Row]:
         raise RunError(f"{folder} is not a sweep: it has no {SWEEP}")
     content = read_json(folder / SWEEP)
     asked = Sweep(**content["sweep"])
-    every = asked.axes(["tagi", *rivals_in(folder)])
     rows = []
-    for axis, values in every.items():
-        for value in values:
-            row = value_row(folder / axis / value, asked.epochs)
-            if row is not None:
-                rows.append({"axis": axis, "value": value, **row})
+    for (axis, value), place in asked.homes(["tagi", *rivals_in(folder)]).items():
+        row = value_row(folder / place, asked.epochs)
+        if row is not None:
+            rows.append({"axis": axis, "value": value, **row})
     write_json(folder / SWEEP, {**content, "rows": rows})
     return rows
 

@@ -16,7 +16,7 @@ COLUMNS: Mapping[str, str] = {
     "auroc_ovr": "AUROC classes",
     "auroc_misclassification": "AUROC mistakes",
     "ood_auroc": "AUROC foreign",
-    "train_error": "training error %",
+    "train_error": "online error %",
     "seconds_per_epoch": "s/epoch",
     "relative_cost": "× Adam",
     "seconds_to_target": "s to target",
@@ -57,9 +57,17 @@ def seconds_to(rows: Iterable[Row], error: float) -> float | None:
     return None
 
 
-def entry_row(name: str, members: list[Member], target_error: float, relative_cost: float | None) -> Row:
-    """Means and standard deviations over the finished seeds; a value that no seed has is None."""
+def entry_row(
+    name: str, members: list[Member], target_error: float, relative_cost: float | None, draws: bool = False
+) -> Row:
+    """Means and standard deviations over the finished seeds; a value that no seed has is None.
+
+    TAGI, backpropagation and ensembles answer for each image of the last epoch before they learn it. A method that
+    `draws` networks does so with the one or two drawn to learn, which is not its prediction: left out.
+    """
     finished = [member.values(target_error) for member in members if member.summary is not None]
+    if draws:
+        finished = [{**values, "train_error": None} for values in finished]
     row: Row = {
         "entry": name,
         "seeds": len(finished),
@@ -84,16 +92,37 @@ def cell(row: Row, column: str, spread: bool = True) -> str:
         return "–"
     digits = DIGITS.get(column, 4)
     text = f"{value:.{digits}f}"
-    return text if deviation is None or not spread else f"{text} ± {deviation:.{digits}f}"
+    if deviation is not None and spread:
+        text += f" ± {deviation:.{digits}f}"
+    if column == "seconds_to_target" and row["reached_target"] < row["seeds"]:
+        text += f" ({row['reached_target']} of {row['seeds']} seeds)"
+    return text
 
 
-def markdown(rows: list[Row]) -> str:
+def chosen_text(row: Row) -> str:
+    """An entry's hyperparameters, where they come from, and what there is to doubt."""
+    values = row["hyperparameters"] or {}
+    chosen = ", ".join(f"{name} {value}" for name, value in values.items()) or "no changes"
+    doubts = [f"{', '.join(row['at_edge'])} at the grid's edge"] if row["at_edge"] else []
+    if row["near_chance"]:
+        doubts.append("the best cell is near chance")
+    return f"batch {row['batch_size']}, {chosen} ({', '.join([row['chosen_by'], *doubts])})"
+
+
+def markdown(rows: list[Row], target_error: float) -> str:
+    """The table, and below it what each entry was trained with."""
     lines = [
-        "| method | seeds | " + " | ".join(COLUMNS.values()) + " |",
-        "|---|" + "---:|" * (len(COLUMNS) + 1),
+        "| method | seeds | diverged | " + " | ".join(COLUMNS.values()) + " |",
+        "|---|" + "---:|" * (len(COLUMNS) + 2),
     ]
+    for row in rows:
+        cells = [row["entry"], str(row["seeds"]), str(row["diverged"]), *(cell(row, column) for column in COLUMNS)]
+        lines.append(f"| {' | '.join(cells)} |")
     lines += [
-        f"| {row['entry']} | {row['seeds']} | " + " | ".join(cell(row, column) for column in COLUMNS) + " |"
-        for row in rows
+        "",
+        f"Seconds to target: training seconds to a test error of {target_error:g} %, the mean of the seeds that "
+        "reached it.",
+        "",
     ]
+    lines += [f"- {row['entry']}: {chosen_text(row)}" for row in rows]
     return "\n".join(lines) + "\n"

@@ -1,63 +1,110 @@
 """A fair tuning of the rivals: every cell of a small fixed grid, judged on images held out of the training set.
 
-The best cell has the fewest errors there, and among equals the best likelihood. The test set is not looked at.
+The best cell has the fewest errors there, and among equals the best likelihood; the other way round where few
+images are held out, because then many cells have nearly the same number of errors. Very few images are each held
+out once (cross-validation), and a cell is judged by the folds' means. The test set is not looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from torchtagi import data
 from torchtagi.baselines import find_method
-from torchtagi.baselines.methods import Hyperparameters
+from torchtagi.baselines.methods import Hyperparameters, Value
 from torchtagi.comparison.running import Watch, complete, last_row
 from torchtagi.comparison.study import Entry, Study
-from torchtagi.runs import Row, RunError
+from torchtagi.runs import Row
+from torchtagi.tasks import find_task
+
+NEAR_CHANCE = 0.9  # of the error of guessing
 
 
 @dataclass(frozen=True)
 class Tuning:
     """What was tried, and what was chosen."""
 
-    chosen: Hyperparameters
     cells: list[Row]
+    judged_by: str = "error"
+    """The score that decides first, `error` or `nll`; the other one decides between equals."""
+    defaults: Mapping[str, Value] | None = None
+    """What a cell has where it says nothing."""
+    chance: float = 100.0
+    """The error of guessing, in %."""
+
+    @property
+    def winner(self) -> Row | None:
+        """The best cell, among equals one inside the grid; None if all diverged."""
+        first, second = ("nll", "error") if self.judged_by == "nll" else ("error", "nll")
+        finite = [cell for cell in self.cells if cell["error"] is not None and cell["nll"] is not None]
+        return min(finite, key=lambda c: (c[first], c[second], len(self.edges(c))), default=None)
+
+    @property
+    def chosen(self) -> Hyperparameters | None:
+        return None if self.winner is None else self.winner["hyperparameters"]
 
     @property
     def at_edge(self) -> list[str]:
         """Numbers chosen at an end of at least three that were tried: a wider grid might have found better."""
-        tried = {name: {cell["hyperparameters"].get(name) for cell in self.cells} for name in self.chosen}
-        return [
-            name
-            for name, value in self.chosen.items()
-            if not isinstance(value, str) and len(tried[name]) > 2 and value in (min(tried[name]), max(tried[name]))
-        ]
+        return [] if self.winner is None else self.edges(self.winner)
+
+    @property
+    def near_chance(self) -> bool:
+        """Whether even the best cell has learned next to nothing: the choice means little."""
+        return self.winner is not None and self.winner["error"] > NEAR_CHANCE * self.chance
+
+    def edges(self, cell: Row) -> list[str]:
+        tried = [{**(self.defaults or {}), **other["hyperparameters"]} for other in self.cells]
+        found = []
+        for name, value in {**(self.defaults or {}), **cell["hyperparameters"]}.items():
+            values = {other[name] for other in tried}
+            if not isinstance(value, str) and len(values) > 2 and value in (min(values), max(values)):
+                found.append(name)
+        return found
 
     def as_json(self) -> Row:
-        return {"chosen": self.chosen, "at_edge": self.at_edge, "cells": self.cells}
+        return {
+            "chosen": self.chosen,
+            "judged_by": self.judged_by,
+            "at_edge": self.at_edge,
+            "near_chance": self.near_chance,
+            "cells": self.cells,
+        }
 
 
 def tune(
     study: Study, entry: Entry, folder: Path, sets: Callable[[], data.TrainTest], threads: int, watch: Watch
 ) -> Tuning:
     """Train what is missing of the entry's grid below `folder`, and choose."""
-    method = find_method(entry.method)
-    source = Entry(method.tuned_as or entry.method, entry.batch_size)
-    cells = []
-    for cell in find_method(source.method).grid:
-        config = study.tuning_config(source, cell, threads)
-        place = folder / source.name / config.setting
-        complete(place, config, sets, watch)
-        row = last_row(place)
-        scores = {name: row[name] if row else None for name in ("error", "nll")}
-        cells.append({"hyperparameters": cell, **scores, "diverged": row is None})
-    return Tuning(best(cells, source.name), cells)
+    source = Entry(find_method(entry.method).tuned_as or entry.method, entry.batch_size)
+    method = find_method(source.method)
+
+    def judge(cell: Hyperparameters) -> Row:
+        configs = [study.tuning_config(source, cell, threads, fold) for fold in range(study.folds)]
+        rows = []
+        for config in configs:
+            place = folder / source.name / config.setting
+            complete(place, config, sets, watch)
+            rows.append(last_row(place))
+        return cell_row(cell, rows)
+
+    chance = 100 * (1 - 1 / len(find_task(study.task).classes))
+    found = Tuning([judge(cell) for cell in method.grid], study.judged_by, method.defaults, chance)
+    for name, values in method.refined.items():
+        if found.chosen is not None:
+            found.cells.extend([judge({**found.chosen, name: value}) for value in values])
+    return found
 
 
-def best(cells: list[Row], name: str) -> Hyperparameters:
-    finite = [cell for cell in cells if cell["error"] is not None and cell["nll"] is not None]
-    if not finite:
-        raise RunError(f"{name} diverged in every cell of its grid; give its hyperparameters with --set")
-    chosen: Hyperparameters = min(finite, key=lambda cell: (cell["error"], cell["nll"]))["hyperparameters"]
-    return chosen
+def cell_row(cell: Hyperparameters, rows: list[Row | None]) -> Row:
+    """The means over the folds; a cell that diverged in one of them has none."""
+    finished = [row for row in rows if row is not None]
+    row: Row = {"hyperparameters": cell, "diverged": len(finished) < len(rows)}
+    for name in ("error", "nll"):
+        scores = [found[name] for found in finished]
+        lost = row["diverged"] or None in scores
+        row[name] = None if lost else statistics.fmean(scores)
+    return row
