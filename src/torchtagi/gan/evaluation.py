@@ -12,7 +12,7 @@ from torchtagi.gan.config import GanConfig
 from torchtagi.gan.engine import Engine
 from torchtagi.gan.frechet import frechet_distance
 from torchtagi.gan.judge import Judge, judge_from_run, quick_judge
-from torchtagi.gan.measuring import DRAWN, MEASURE_SEED, copying, measure
+from torchtagi.gan.measuring import DRAWN, MEASURE_SEED, as_shown, copying, measure
 from torchtagi.gan.tasks import find_gan_task
 from torchtagi.gan.training import open_engine
 from torchtagi.runs import EVALUATION, Run, RunError
@@ -48,8 +48,8 @@ def evaluate_gan(
         found["frechet"] = frechet_by(open_other(judge_folder, config.task), engine, test, drawn)
         found["judge"] = f"Dnet of {judge_folder}"
     say("looking for copies among the training images")
-    found.update(copying(engine, train.images, test.images, min(NEIGHBOURS, len(test))))
-    found["drawn"] = drawn
+    found.update(copying(engine, train, test, min(NEIGHBOURS, len(test))))
+    found["drawn"], found["epochs"] = drawn, len(run.metrics())
     run.write_json(EVALUATION, found)
     return found
 
@@ -64,4 +64,4 @@ def open_other(folder: str, task: str) -> Engine:
 def frechet_by(eyes: Engine, engine: Engine, test: data.ImageSet, drawn: int) -> float:
     """Fréchet distance with the features of another game's Dnet."""
     images = engine.draw(engine.space.sample(drawn, torch.Generator().manual_seed(MEASURE_SEED)))
-    return frechet_distance(eyes.features(test.images), eyes.features(images))
+    return frechet_distance(eyes.features(test.images), eyes.features(as_shown(images, test)))

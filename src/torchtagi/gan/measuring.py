@@ -2,7 +2,8 @@
 
 accuracy, own_codes    Qnet on real test digits, codes assigned to digits (`assignment`)
 read_error, …          the judge on generated digits (`realism`)
-frechet                between features of real and generated images: the judge's, or without one Dnet's own
+frechet                between features of real and generated images: the judge's, or without one Dnet's own; like
+                       the judge's reading, of images with their pixels clipped to the colours that there are
 fake_as_fake, …        Pnet's mean probability of "generated" for generated and for real test images
 """
 
@@ -50,12 +51,13 @@ def measure(engine: Engine, test: data.ImageSet, judge: Judge | None, drawn: int
                 "codes_by_digits": assignment.table.tolist(),
             }
         )
+    shown = as_shown(images, test)
     if judge is not None:
         codes = latents.categories[:, 0] if engine.space.categories else None
-        found.update(realism(judge, images, real, codes, assignment.digit_of if assignment else ()))
+        found.update(realism(judge, shown, real, codes, assignment.digit_of if assignment else ()))
         found.update(code_effects(latents, brightness(images, test)))
     else:
-        found["frechet"] = frechet_distance(engine.features(real), engine.features(images))
+        found["frechet"] = frechet_distance(engine.features(real), engine.features(shown))
     return found
 
 
@@ -65,11 +67,16 @@ def assignment_on(test: data.ImageSet, read: Tensor | None) -> Assignment | None
     return assign(read[:, 0], test.labels.cpu(), max(len(test.classes), 2))
 
 
-def copying(engine: Engine, train: Tensor, test: Tensor, drawn: int = 500) -> dict[str, float]:
+def copying(engine: Engine, train: data.ImageSet, test: data.ImageSet, drawn: int = 500) -> dict[str, float]:
     """The check against copying, on at most `drawn` generated and held-out images."""
     images = engine.draw(engine.space.sample(drawn, torch.Generator().manual_seed(MEASURE_SEED)))
-    found = nearest_neighbours(images, train, test[:drawn])
+    found = nearest_neighbours(as_shown(images, test), train.images, test.images[:drawn])
     return {"neighbour_ratio": found.ratio, "neighbour_closest_share": found.closest_share}
+
+
+def as_shown(images: Tensor, images_like: data.ImageSet) -> Tensor:
+    """As they come out of a picture file: G's pixels may lie outside of the colours that there are."""
+    return images_like.preprocessing.apply(images_like.to_uint8(images))
 
 
 def brightness(images: Tensor, images_like: data.ImageSet) -> Tensor:
