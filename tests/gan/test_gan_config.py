@@ -58,6 +58,8 @@ def test_json_round_trip():
         ({"generator_code_noise_std": -1.0}, "generator code noise std"),
         ({"label_noise": 0.5}, "label noise"),
         ({"lead": 0.0}, "lead must be positive"),
+        ({"grain": -0.1}, "grain must be finite and not negative, got -0.1"),
+        ({"memory": 0}, "memory must be a whole number of at least 1, got 0"),
         ({"noise_decay": 1.5}, "noise decay"),
         ({"seed": -1}, "seed"),
         ({"colour": 1}, "no setting colour"),

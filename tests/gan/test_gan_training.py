@@ -54,8 +54,8 @@ def untimed(run):
 @pytest.mark.parametrize(
     "config",
     [
-        small(continuous_noise="learned", label_noise=0.1, lead=0.3),
-        small(method="adam", label_noise=0.1),
+        small(continuous_noise="learned", label_noise=0.1, lead=0.3, grain=0.1, memory=200),
+        small(method="adam", label_noise=0.1, grain=0.1),
         small("gan-mnist", joint=False),
         small("infogan-celeba", generator_steps=2, discriminator_every=2),
     ],

@@ -11,6 +11,7 @@ from torchtagi.gan.freezing import frozen
 from torchtagi.gan.game import Game, generate, step, teach_discriminator, teach_generator
 from torchtagi.gan.heads import FAKE, REAL
 from torchtagi.gan.latent import LatentSpace
+from torchtagi.gaussian import cat
 
 PLAIN = LatentSpace(3)
 
@@ -204,6 +205,23 @@ def test_label_noise_lies_about_its_share():
     g.label(z, REAL)
     assert set(seen[0].unique().tolist()) == {-1.0, 1.0}
     assert (seen[0] == FAKE).float().mean().item() == pytest.approx(0.25, abs=0.03)
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_grain_is_on_every_image_that_d_sees_and_passes_messages_on(joint):
+    g, points = game(grain=0.5, joint=joint), latents()
+    images = generate(g, points)
+    seen = []
+    g.players.discriminator.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    teach_discriminator(g, real(), images, points)
+    before = [p.clone() for p in g.players.generator.parameters()]
+    teach_generator(g, images, points)
+    kinds = [cat([tagi.Gaussian(real()), images]), images] if joint else [tagi.Gaussian(real()), images, images]
+    assert len(seen) == len(kinds)
+    noises = [(shown.mean - image.mean).detach() for shown, image in zip(seen, kinds, strict=True)]
+    assert torch.cat([noise.flatten() for noise in noises]).std().item() == pytest.approx(0.5, rel=0.1)
+    assert not torch.equal(noises[-1], noises[-2][-len(images) :])
+    assert any(not torch.equal(a, b) for a, b in zip(before, g.players.generator.parameters(), strict=True))
 
 
 def test_frozen_restores_even_after_a_failure():

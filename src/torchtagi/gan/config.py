@@ -54,6 +54,9 @@ class GanConfig(RunConfig):
     """Normalise D with running statistics in training too: real and generated images on one scale."""
     label_noise: float
     """The probability with which D is told the opposite of the truth about an image."""
+    grain: float = field(default=0.0, kw_only=True)
+    """Standard deviation of a noise on every pixel that D sees, of real and generated images alike: without it the
+    exactly constant paper of real digits gives them away."""
     lead: float | None
     """The largest lead of Pnet, half the distance of its mean outputs for generated and real images (1 is perfect),
     at which D still learns labels; the codes it learns always. None: no limit."""
@@ -115,6 +118,8 @@ class GanConfig(RunConfig):
                 positive(name, getattr(self, name))
         if not 0 < self.noise_decay <= 1:
             raise ValueError(f"noise decay must lie in (0, 1], got {self.noise_decay}")
+        if not (self.grain >= 0 and math.isfinite(self.grain)):
+            raise ValueError(f"grain must be finite and not negative, got {self.grain}")
         if not 0 <= self.label_noise < 0.5:
             raise ValueError(f"label noise must lie in [0, 0.5), got {self.label_noise}")
 
@@ -164,6 +169,7 @@ def configure_gan(
         "generator_code_noise_std": None,
         "use_running": True,
         "label_noise": 0.0,
+        "grain": 0.0,
         "lead": None,
         "discriminator_every": 1,
         "generator_steps": 1,

@@ -30,7 +30,7 @@ from torch import Tensor
 from torchtagi.gan.freezing import frozen
 from torchtagi.gan.heads import FAKE, REAL, Heads
 from torchtagi.gan.latent import Latents, LatentSpace
-from torchtagi.gan.players import Players
+from torchtagi.gan.players import Players, Verdict
 from torchtagi.gaussian import Gaussian, cat
 from torchtagi.update import Update
 
@@ -42,6 +42,8 @@ class Game:
     `heads` are the likelihoods of D's part, `generator_heads` those of G's part (the same unless given): with a
     noise of its own, G's wish to pass for real is louder or quieter than D's labels.
     `label_noise` is the probability with which D is told the opposite of the truth about an image.
+    `grain` is the standard deviation of a noise on every pixel that D sees, drawn anew each time (instance noise,
+    Arjovsky and Bottou 2017): both kinds of images then overlap.
     `lead` is the largest lead of Pnet, (mean output for generated − mean output for real images)/2 of the last
     batch, at which D is still told labels; it learns the codes in any case.
     `joint` lets D learn from the real and the generated images as one batch instead of one after the other.
@@ -56,6 +58,7 @@ class Game:
     generator_heads: Heads | None = None
     rule: str = "coherent"
     label_noise: float = 0.0
+    grain: float = 0.0
     lead: float | None = None
     joint: bool = False
     count_frozen: bool = True
@@ -93,6 +96,13 @@ class Game:
         """Whether D is told labels now, or is too far ahead."""
         return self.lead is None or self.heads.lead.item() <= self.lead
 
+    def look(self, images: Gaussian, codes_from: int | None = 0) -> Verdict:
+        """D's verdict of images with grain."""
+        if self.grain:
+            images = images + with_grain(images.mean, self.grain)
+        verdict: Verdict = self.players.discriminator(images, codes_from=codes_from)
+        return verdict
+
     def label(self, z: Gaussian, value: float) -> Tensor:
         """The labels given to D: `value`, but for the share of them that lies."""
         labels = torch.full_like(z.mean, value)
@@ -101,6 +111,11 @@ class Game:
             labels = torch.where(lies, -labels, labels)
         evidence: Tensor = self.heads.reality(z, labels)
         return evidence
+
+
+def with_grain(images: Tensor, grain: float) -> Tensor:
+    """The noise of images with grain, drawn on the CPU, so that every device draws the same."""
+    return grain * torch.randn(images.shape).to(images)
 
 
 @dataclass(frozen=True)
@@ -150,21 +165,21 @@ def generate(game: Game, latents: Latents) -> Gaussian:
 def teach_discriminator(game: Game, real: Tensor, images: Gaussian, latents: Latents) -> tuple[float, float, float]:
     """Parts 1 and 2. Returns Pnet's mean opinion of real and of generated images, and the share of the codes that
     Qnet read wrongly, each before it learned from them."""
-    update, discriminator = game.discriminator_update, game.players.discriminator
+    update = game.discriminator_update
     gives_labels = game.gives_labels
     game.zero_grad()
     evidence: list[Tensor] = []
     if game.joint and gives_labels:
-        verdict = discriminator(cat([Gaussian(real), images.detach()]), codes_from=len(real))
+        verdict = game.look(cat([Gaussian(real), images.detach()]), codes_from=len(real))
         of_real, of_images = verdict.reality[: len(real)], verdict.reality[len(real) :]
         evidence.append(game.label(of_real, REAL))
     else:
-        of_real = discriminator(real, codes_from=None).reality
+        of_real = game.look(Gaussian(real), codes_from=None).reality
         if gives_labels:
             game.label(of_real, REAL).backward()
             update.step()
             game.zero_grad()
-        verdict = discriminator(images.detach())
+        verdict = game.look(images.detach())
         of_images = verdict.reality
     real_opinion, fake_opinion = of_real.mean.mean().item(), of_images.mean.mean().item()
     if gives_labels:
@@ -191,7 +206,7 @@ def teach_generator(game: Game, images: Gaussian, latents: Latents) -> float:
     heads.eval()  # a learned noise is D's to learn
     try:
         with frozen(game.players.discriminator, deaf=not game.count_frozen):
-            verdict = game.players.discriminator(images)
+            verdict = game.look(images)
             evidence = heads.label(verdict.reality, REAL)
             if heads.codes is not None:
                 evidence = evidence + heads.codes(verdict.codes, latents.to(verdict.codes.device))

@@ -49,6 +49,7 @@ class InferenceEngine(Engine):
             self.generator_heads,
             rule=config.rule,
             label_noise=config.label_noise,
+            grain=config.grain,
             lead=config.lead,
             joint=config.joint,
             count_frozen=config.count_frozen,

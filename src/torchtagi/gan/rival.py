@@ -16,7 +16,7 @@ from torch.nn import functional
 from torchtagi.gan.config import GanConfig
 from torchtagi.gan.engine import Engine
 from torchtagi.gan.freezing import frozen
-from torchtagi.gan.game import StepReport
+from torchtagi.gan.game import StepReport, with_grain
 from torchtagi.gan.inference import channels_last_players
 from torchtagi.gan.latent import Latents
 from torchtagi.gan.players import Discriminator, Players
@@ -60,7 +60,8 @@ class BackpropEngine(Engine):
         report = {"real": float("nan"), "fake": float("nan"), "code_error": float("nan")}
         if batch % self.config.discriminator_every == 0:
             self.optimisers["discriminator"].zero_grad()
-            truth, lie = discriminator(real, codes_from=None), discriminator(images.detach())
+            truth = discriminator(self.seen(real), codes_from=None)
+            lie = discriminator(self.seen(images.detach()))
             loss = self.label_loss(truth.reality, 0.0) + self.label_loss(lie.reality, 1.0)
             if lie.codes is not None:
                 loss = loss + self.code_loss(lie.codes, latents)
@@ -75,7 +76,7 @@ class BackpropEngine(Engine):
                 images = generator(self.space.encode(latents))
             self.optimisers["generator"].zero_grad()
             with frozen(discriminator):
-                verdict = discriminator(images)
+                verdict = discriminator(self.seen(images))
                 loss = functional.binary_cross_entropy_with_logits(
                     verdict.reality, torch.zeros_like(verdict.reality)
                 )
@@ -91,6 +92,10 @@ class BackpropEngine(Engine):
             generator_innovation=float("nan"),
             largest_pixel=images.detach().abs().max().item(),
         )
+
+    def seen(self, images: Tensor) -> Tensor:
+        """As D sees them: with grain, if there is any."""
+        return images + with_grain(images, self.config.grain) if self.config.grain else images
 
     def label_loss(self, logits: Tensor, value: float) -> Tensor:
         labels = torch.full_like(logits, value)
