@@ -48,6 +48,16 @@ def test_events_count_images_and_epochs(digits):
     assert len(events) == 4
 
 
+@pytest.mark.parametrize(
+    ("changes", "counted"),
+    [({}, [4, 4]), ({"sharing_until": 1}, [4, 0]), ({"rule": "paper"}, [0, 0]), ({"count_sharing": False}, [0, 0])],
+)
+def test_in_which_epochs_sharing_is_counted(digits, changes, counted):
+    training = Training(small(epochs=2, samples=16, test_samples=20, **changes), sets=digits)
+    steps = (event for event in training.events() if isinstance(event, Step))
+    assert [len(training.learner.posterior.sharing) for _ in steps] == counted
+
+
 def test_train_error_is_measured_before_learning(digits):
     config = small(epochs=1, samples=16, test_samples=20)
     training = Training(config, sets=digits)

@@ -34,6 +34,8 @@ class TrainConfig(ClassifierConfig):
     0 leaves them alone."""
     count_sharing: bool = False
     """The coherent rule counts that a convolution's weight acts at many places (`Update`)."""
+    sharing_until: int | None = None
+    """The last epoch, counted from 1, in which it is counted: later ones repeat what the images said. None: all."""
     norm_first: bool = False
     """Norm layers stand before their ReLU; behind it, the authors' order, unless set."""
 
@@ -49,6 +51,8 @@ class TrainConfig(ClassifierConfig):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), 1)
         whole("prior_inputs", self.prior_inputs, 0)
+        if self.sharing_until is not None:
+            whole("sharing_until", self.sharing_until, 1)
         self.check_seed()
         if not (self.signal_spread >= 0 and math.isfinite(self.signal_spread)):
             raise ValueError(f"signal spread must be finite and not negative, got {self.signal_spread}")
@@ -60,6 +64,11 @@ class TrainConfig(ClassifierConfig):
     def noise_in(self, epoch: int) -> float:
         """σ_V in the epoch of that number, counted from 0: σ_V⁰ ηᵉ (eq. 7)."""
         return self.noise_std * self.noise_decay**epoch
+
+    def counts_sharing_in(self, epoch: int) -> bool:
+        """Whether sharing is counted in the epoch of that number, counted from 0."""
+        counted = self.count_sharing and self.rule == "coherent"
+        return counted and (self.sharing_until is None or epoch < self.sharing_until)
 
     def network_of(self) -> nn.Module:
         """The architecture as a Gaussian network."""
@@ -82,6 +91,7 @@ SHORT = {
     "norm_first": "normfirst",
     "signal_spread": "spread",
     "count_sharing": "sharing",
+    "sharing_until": "sharinguntil",
     "draw_samples": "drawn",
 }
 
@@ -140,6 +150,7 @@ def paper_setting(network: Network) -> dict[str, Any]:
         "prior_inputs": 0,
         "signal_spread": 0.0,
         "count_sharing": False,
+        "sharing_until": None,
         "differentiate_statistics": False,
         "norm_first": False,
         "augment": network.paper_augments,
@@ -158,6 +169,7 @@ def default_setting(task: Task) -> dict[str, Any]:
         "prior_inputs": 16,
         "signal_spread": task.signal_spread,
         "count_sharing": True,
+        "sharing_until": None,
         "differentiate_statistics": True,
         "norm_first": False,
         # In the first epoch every image is new. Seen again unchanged it would count as evidence, and is none.

@@ -35,6 +35,7 @@ class TagiLearner:
         self.net.train()
         self.likelihood.train()
         self.likelihood.noise_std = self.config.noise_in(epoch)
+        self.posterior.count_sharing = self.config.counts_sharing_in(epoch)
 
     def learn(self, x: Tensor, y: Tensor) -> tuple[int, dict[str, float]]:
         """The coherent rule conditions on a large batch in chunks (see `condition`), the others take it whole."""

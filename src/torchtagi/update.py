@@ -233,6 +233,7 @@ class Update(torch.optim.Optimizer):
                     group.recall(self.state)  # before anything is written
             apply = {"paper": self.paper, "capped": self.capped, "coherent": self.coherent}[self.rule]
             alpha = self.line_search(heard, q, q_frozen) if self.rule == "coherent" else 1.0
+            self.sharing = []
             if self.count_sharing:
                 self.sharing = sharing_factors(shared, heard.innovation, [n for g in everything for n in g.most])
                 factors = iter(self.sharing)
