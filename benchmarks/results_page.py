@@ -16,6 +16,7 @@ from torchtagi.runs import IDENTITY, Row, Run, recorded
 
 ROOT = Path(__file__).parent.parent
 FIGURE = "figures/reliability.png"
+FEW = 10
 NOT_RUN = "not run"
 FIRST_EPOCH = (2_000, 5_000, 10_000, 20_000, 30_000, 40_000, 50_000)
 
@@ -168,7 +169,8 @@ def foreign_table(evaluations: list[Row]) -> list[str]:
     lines = [
         *("## Foreign images and reliability", ""),
         "AUROC of telling foreign images from the test images by three measures of uncertainty, and the share of",
-        "the test images that is taken for foreign where 95 % of the foreign ones are found, by entropy.",
+        "the test images that is taken for foreign where 95 % of the foreign ones are found, by entropy. The figure",
+        f"leaves out bins of fewer than {FEW} images.",
         "",
         "| task | network | seed | E | foreign set | entropy | largest probability | epistemic variance | alarms |",
         "|---|---|---:|---:|---|---:|---:|---:|---:|",
@@ -187,7 +189,8 @@ def foreign_table(evaluations: list[Row]) -> list[str]:
 
 
 def draw_reliability(evaluations: list[Row], path: Path) -> None:
-    """Accuracy against confidence, one panel a network; a bar is one standard error."""
+    """Accuracy against confidence, one panel a network; a bar is one standard error. Bins of a few images say
+    nothing, and are left out."""
     columns = min(3, len(evaluations))
     with plots.themed("light"):
         figure = plots.blank_figure(3.2 * columns, 3.3 * -(-len(evaluations) // columns))
@@ -195,7 +198,7 @@ def draw_reliability(evaluations: list[Row], path: Path) -> None:
         for panel in panels.flat[len(evaluations) :]:
             panel.axis("off")
         for panel, row in zip(panels.flat, evaluations, strict=False):
-            bins = row["reliability"]
+            bins = [entry for entry in row["reliability"] if entry["images"] >= FEW]
             confidence, accuracy = [[entry[key] for entry in bins] for key in ("confidence", "accuracy")]
             spread = [(entry["accuracy"] * (1 - entry["accuracy"]) / entry["images"]) ** 0.5 for entry in bins]
             panel.plot([0, 1], [0, 1], linewidth=1, color=plots.THEMES["light"]["soft"])
