@@ -169,8 +169,8 @@ def foreign_table(evaluations: list[Row]) -> list[str]:
     lines = [
         *("## Foreign images and reliability", ""),
         "AUROC of telling foreign images from the test images by three measures of uncertainty, and the share of",
-        "the test images that is taken for foreign where 95 % of the foreign ones are found, by entropy. The figure",
-        f"leaves out bins of fewer than {FEW} images.",
+        "the test images that is taken for foreign where 95 % of the foreign ones are found, by entropy. The",
+        f"figure leaves out bins of fewer than {FEW} images.",
         "",
         "| task | network | seed | E | foreign set | entropy | largest probability | epistemic variance | alarms |",
         "|---|---|---:|---:|---|---:|---:|---:|---:|",
