@@ -234,7 +234,7 @@ class Update(torch.optim.Optimizer):
             apply = {"paper": self.paper, "capped": self.capped, "coherent": self.coherent}[self.rule]
             alpha = self.line_search(heard, q, q_frozen) if self.rule == "coherent" else 1.0
             self.sharing = []
-            if self.count_sharing:
+            if shared:
                 self.sharing = sharing_factors(shared, heard.innovation, [n for g in everything for n in g.most])
                 factors = iter(self.sharing)
                 for group in everything:
@@ -275,7 +275,7 @@ class Update(torch.optim.Optimizer):
         q += 0.0 * sum(group.largest_shrinks() for group in groups)
         q_frozen = self.frozen_squares()
         shared: list[float] = []
-        if self.count_sharing:
+        if self.count_sharing and any(group.shared for group in everything):
             own = [group.own_sums() for group in groups]
             shared = [sum(length for length, _ in own), sum(shrink for _, shrink in own)]
             shared += [part for group in everything for part in group.shared_sums()]
