@@ -20,6 +20,7 @@ ONE = {"reality_noise_std": 1.0, "code_noise_std": 1.0, "continuous_noise_std": 
 ONE |= {"generator_reality_noise_std": None, "generator_code_noise_std": None}
 HALF = {**ONE, "code_noise_std": 0.5, "continuous_noise_std": 0.5}
 MEMORY = {"memory": 20_000}
+QUIET = {"generator_code_noise_std": 2.0, "generator_continuous_noise_std": 2.0}
 SETTINGS: dict[str, dict[str, object]] = {
     "all noises 1, memory 20,000": {**ONE, **MEMORY},
     "all noises 1, memory 5,000": {**ONE, "memory": 5000},
@@ -33,11 +34,11 @@ SETTINGS: dict[str, dict[str, object]] = {
         "reality_noise_std": 3.0,
         "generator_reality_noise_std": 1.0,
     },
-    "codes 0.5 but 2 for G, memory 20,000": {**HALF, **MEMORY, "generator_code_noise_std": 2.0},
+    "codes 0.5 but 2 for G, memory 20,000": {**HALF, **MEMORY, **QUIET},
     "codes 0.5 but 2 for G, labels 1 but 3 for G, memory 20,000": {
         **HALF,
         **MEMORY,
-        "generator_code_noise_std": 2.0,
+        **QUIET,
         "generator_reality_noise_std": 3.0,
     },
 }

@@ -124,15 +124,21 @@ def test_noise_decays_each_epoch_for_both_parts(digits):
     assert [n for noises in seen for n in noises] == pytest.approx([3, 3, 4, 1.5, 1.5, 2, 1, 1, 1])
 
 
-def test_the_generator_may_hear_codes_with_a_noise_of_its_own(digits):
-    config = small(generator_code_noise_std=0.5, continuous_noise="learned", samples=16, epochs=1)
+@pytest.mark.parametrize(
+    ("own", "heard"),
+    [
+        ({"generator_code_noise_std": 0.5}, {"code_noise_std": 0.5}),
+        ({"generator_continuous_noise_std": 2.0}, {"c1_noise_std": 2.0, "c2_noise_std": 2.0}),
+    ],
+)
+def test_the_generator_may_hear_codes_with_noises_of_its_own(digits, own, heard):
+    config = small(continuous_noise="learned", continuous_noise_std=0.05, samples=16, epochs=1, **own)
     training = GanTraining(config, sets=digits)
     list(training.events())
     engine = training.engine
-    assert engine.generator_heads.codes is not engine.heads.codes
-    assert engine.generator_heads.codes.noise_stds == pytest.approx(
-        {"c1_noise_std": 0.5, "c2_noise_std": 0.5, "code_noise_std": 0.5}
-    )
+    noises = engine.heads.codes.noise_stds
+    assert noises["c1_noise_std"] != config.continuous_noise_std  # it was learned
+    assert engine.generator_heads.codes.noise_stds == pytest.approx({**noises, **heard})
 
 
 def test_predicted_noise_trains(digits):

@@ -17,8 +17,9 @@ from torchtagi.update import RULES
 METHODS = ("tagi", "adam")
 INFERENCE_ONLY = (
     *("rule", "reality_noise_std", "code_noise_std", "continuous_noise_std", "continuous_noise", "noise_decay"),
-    *("noise_floor", "generator_reality_noise_std", "generator_code_noise_std", "use_running", "lead", "joint"),
-    *("count_frozen", "count_sharing", "memory", "relu_prior", "stride_prior", "output_gain", "var_gain"),
+    *("noise_floor", "generator_reality_noise_std", "generator_code_noise_std", "generator_continuous_noise_std"),
+    *("use_running", "lead", "joint", "count_frozen", "count_sharing", "memory"),
+    *("relu_prior", "stride_prior", "output_gain", "var_gain"),
 )
 BACKPROP_ONLY = ("discriminator_lr", "generator_lr", "code_weight", "continuous_weight")
 
@@ -49,7 +50,9 @@ class GanConfig(RunConfig):
     generator_reality_noise_std: float | None
     """σ_P in G's part; None is the same as D's. It decays alike."""
     generator_code_noise_std: float | None
-    """σ_Q in G's part, continuous codes too; None is the same as D's. It decays alike."""
+    """σ_Q of the categorical codes in G's part; None is the same as D's. It decays alike."""
+    generator_continuous_noise_std: float | None
+    """σ of the continuous codes in G's part; None is the same as D's, learned or not. It decays alike."""
     use_running: bool
     """Normalise D with running statistics in training too: real and generated images on one scale."""
     label_noise: float
@@ -113,7 +116,8 @@ class GanConfig(RunConfig):
             positive(name, getattr(self, name))
         for name in ("var_gain", "discriminator_lr", "generator_lr"):
             positive(name, getattr(self, name))
-        for name in ("generator_reality_noise_std", "generator_code_noise_std", "lead"):
+        own = ("generator_reality_noise_std", "generator_code_noise_std", "generator_continuous_noise_std")
+        for name in (*own, "lead"):
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
         if not 0 < self.noise_decay <= 1:
@@ -167,6 +171,7 @@ def configure_gan(
         "noise_floor": 0.3,
         "generator_reality_noise_std": None,
         "generator_code_noise_std": None,
+        "generator_continuous_noise_std": None,
         "use_running": True,
         "label_noise": 0.0,
         "grain": 0.0,

@@ -103,12 +103,23 @@ class CodeLikelihood(nn.Module):
             noises["code_noise_std"] = likelihood.noise_std.item()
         return noises
 
-    def set_noise(self, noise_std: float, continuous_noise_std: float) -> None:
-        """Assign the noises, for a decay (eq. 7); where the noise is learned, its floor."""
-        for part in self.categories:
+    def heard_with(self, noise_std: float | None, continuous_noise_std: float | None) -> CodeLikelihood:
+        """The same codes with fixed noises of their own; where one is None, with ours and what is learned of it."""
+        heard = CodeLikelihood(
+            self.space, noise_std or 1.0, continuous_noise_std or 1.0, "predicted" if self.predicted else "fixed"
+        )
+        if noise_std is None:
+            heard.categories = self.categories
+        if continuous_noise_std is None:
+            heard.continuous = self.continuous
+        return heard
+
+    def set_noise(self, noise_std: float | None, continuous_noise_std: float | None) -> None:
+        """Assign the noises, for a decay (eq. 7); where the noise is learned, its floor. None keeps one."""
+        for part in self.categories if noise_std is not None else ():
             assert isinstance(part, HierarchicalClassification)
             part.noise_std = torch.tensor(noise_std)
-        for part in self.continuous:
+        for part in self.continuous if continuous_noise_std is not None else ():
             if isinstance(part, Regression):
                 part.noise_std = torch.tensor(continuous_noise_std)
 

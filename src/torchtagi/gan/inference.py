@@ -31,12 +31,9 @@ class InferenceEngine(Engine):
             codes = CodeLikelihood(
                 self.space, config.code_noise_std, config.continuous_noise_std, config.continuous_noise
             )
-            # Unless G is given a noise of its own, it hears the codes as D does, with what D has learned of them.
-            generator_codes = codes
-            if config.generator_code_noise_std is not None:
-                kind = "predicted" if config.continuous_noise == "predicted" else "fixed"
-                noise_std = config.generator_code_noise_std
-                generator_codes = CodeLikelihood(self.space, noise_std, noise_std, kind)
+            generator_codes = codes.heard_with(
+                config.generator_code_noise_std, config.generator_continuous_noise_std
+            )
         self.heads = Heads(config.reality_noise_std, codes)
         self.generator_heads = Heads(self.generator_reality_noise_std, generator_codes)
         self.memory = self.heads.to(config.device)
@@ -70,11 +67,14 @@ class InferenceEngine(Engine):
         own = config.decayed(self.generator_reality_noise_std, epoch)
         self.generator_heads.reality.noise_std = torch.tensor(own)
         if self.heads.codes is not None and self.generator_heads.codes is not None:
-            if config.generator_code_noise_std is not None:
-                own = config.decayed(config.generator_code_noise_std, epoch)
-                self.generator_heads.codes.set_noise(own, own)
             self.heads.codes.set_noise(
                 config.decayed(config.code_noise_std, epoch), config.decayed(config.continuous_noise_std, epoch)
+            )
+            self.generator_heads.codes.set_noise(
+                *(
+                    None if std is None else config.decayed(std, epoch)
+                    for std in (config.generator_code_noise_std, config.generator_continuous_noise_std)
+                )
             )
 
     def step(self, real: Tensor, batch: int) -> StepReport:
