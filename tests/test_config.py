@@ -40,6 +40,8 @@ def test_default_setting():
         ({"paper": True, "seed": 3, "samples": 100}, "paper-samples100"),
         ({"augment": False}, "default-noaugment"),
         ({"signal_spread": 0.5}, "default-spread0.5"),
+        ({"sharing_until": None}, "default-sharingalways"),
+        ({"sharing_until": 2}, "default-sharinguntil2"),
     ],
 )
 def test_a_changed_hyperparameter_shows_in_the_name(changes, setting):

@@ -50,7 +50,13 @@ def test_events_count_images_and_epochs(digits):
 
 @pytest.mark.parametrize(
     ("changes", "counted"),
-    [({}, [4, 4]), ({"sharing_until": 1}, [4, 0]), ({"rule": "paper"}, [0, 0]), ({"count_sharing": False}, [0, 0])],
+    [
+        ({}, [4, 0]),
+        ({"sharing_until": 2}, [4, 4]),
+        ({"sharing_until": None}, [4, 4]),
+        ({"rule": "paper"}, [0, 0]),
+        ({"count_sharing": False}, [0, 0]),
+    ],
 )
 def test_in_which_epochs_sharing_is_counted(digits, changes, counted):
     training = Training(small(epochs=2, samples=16, test_samples=20, **changes), sets=digits)

@@ -169,7 +169,8 @@ def default_setting(task: Task) -> dict[str, Any]:
         "prior_inputs": 16,
         "signal_spread": task.signal_spread,
         "count_sharing": True,
-        "sharing_until": None,
+        # Exact for images seen once, it makes weights too sure when they are seen again (docs/design.md).
+        "sharing_until": 1,
         "differentiate_statistics": True,
         "norm_first": False,
         # In the first epoch every image is new. Seen again unchanged it would count as evidence, and is none.
@@ -181,6 +182,8 @@ def default_setting(task: Task) -> dict[str, Any]:
 def describe_change(name: str, value: Any) -> str:
     if name == "learn_noise":
         return "-learnednoise" if value else ""  # a given noise speaks for itself
+    if name == "sharing_until" and value is None:
+        return "-sharingalways"
     if isinstance(value, bool):
         return f"-{'' if value else 'no'}{SHORT.get(name, name)}"
     return f"-{SHORT.get(name, name.replace('_', ''))}{value}"

@@ -226,6 +226,26 @@ def test_the_rival_leaves_its_discriminator_alone_in_the_generators_part(digits)
     assert any(not torch.equal(drawn[k], v) for k, v in engine.players.generator.state_dict().items())
 
 
+def test_the_rivals_generator_has_norms_and_bounded_pixels(digits):
+    engine = GanTraining(small(method="adam"), sets=digits).engine
+    kinds = [type(layer).__name__ for layer in engine.players.generator]
+    assert kinds[:3] == ["Linear", "BatchNorm1d", "ReLU"]
+    assert kinds[-1] == "Tanh"
+    places = [place for place, kind in enumerate(kinds) if kind == "ReLU"]
+    assert all(kinds[place - 1].startswith("BatchNorm") for place in places)
+    assert len(places) == 3
+
+
+def test_the_rivals_discriminator_normalises_both_kinds_of_images_as_one_batch(digits):
+    engine = GanTraining(small(method="adam"), sets=digits).engine
+    engine.begin_epoch(0)
+    real, images = digits.train.images[:8], torch.randn(8, 1, 28, 28)
+    truth, lie, codes = engine.verdict(real, images)
+    both = engine.players.discriminator(torch.cat([real, images]))
+    assert torch.equal(torch.cat([truth, lie]), both.reality)
+    assert torch.allclose(codes, both.codes[8:], atol=1e-6)
+
+
 def test_frames_are_due_at_quarters():
     assert [b for b in range(1, 101) if frame_after(b, 100)] == [25, 50, 75, 100]
     assert [frame_after(b, 3) for b in (1, 2, 3)] == [1, 2, 3], "of a short epoch each batch"

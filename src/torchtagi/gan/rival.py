@@ -2,7 +2,9 @@
 
 Adam, binary cross-entropy for Pnet, cross-entropy for the categorical codes and for each continuous code a Gaussian
 whose mean and variance Qnet predicts, with G's usual "not saturating" loss. Codes enter as one unit a class and are
-read by a softmax. Real and generated batches are normalised apart, as ordinary batch norm does.
+read by a softmax. As in their networks, G has batch norm before each ReLU and ends in a bounded unit, here tanh:
+pixels lie within ±1 of their mean. D always sees real and generated images in one batch, in G's part too.
+Normalised apart, as usual, D wins outright with the paper's Dnet, whose first layer has a batch norm.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class BackpropEngine(Engine):
         self.players = channels_last_players(
             Players(
                 Discriminator(task.dnet(layers=nn), task.pnet(layers=nn), codes),
-                task.gnet(self.space.size, layers=nn),
+                nn.Sequential(*with_batch_norm(task.gnet(self.space.size, layers=nn)), nn.Tanh()),
             ),
             config.device,
         )
@@ -60,14 +62,13 @@ class BackpropEngine(Engine):
         report = {"real": float("nan"), "fake": float("nan"), "code_error": float("nan")}
         if batch % self.config.discriminator_every == 0:
             self.optimisers["discriminator"].zero_grad()
-            truth = discriminator(self.seen(real), codes_from=None)
-            lie = discriminator(self.seen(images.detach()))
-            loss = self.label_loss(truth.reality, 0.0) + self.label_loss(lie.reality, 1.0)
-            if lie.codes is not None:
-                loss = loss + self.code_loss(lie.codes, latents)
+            truth, lie, codes = self.verdict(real, images.detach())
+            loss = self.label_loss(truth, 0.0) + self.label_loss(lie, 1.0)
+            if codes is not None:
+                loss = loss + self.code_loss(codes, latents)
                 if self.space.categories:
-                    report["code_error"] = (self.classes(lie.codes) != latents.categories).float().mean().item()
-            report["real"], report["fake"] = self.opinion(truth.reality), self.opinion(lie.reality)
+                    report["code_error"] = (self.classes(codes) != latents.categories).float().mean().item()
+            report["real"], report["fake"] = self.opinion(truth), self.opinion(lie)
             loss.backward()
             self.optimisers["discriminator"].step()
         for extra in range(self.config.generator_steps):
@@ -76,22 +77,26 @@ class BackpropEngine(Engine):
                 images = generator(self.space.encode(latents))
             self.optimisers["generator"].zero_grad()
             with frozen(discriminator):
-                verdict = discriminator(self.seen(images))
-                loss = functional.binary_cross_entropy_with_logits(
-                    verdict.reality, torch.zeros_like(verdict.reality)
-                )
-                if verdict.codes is not None:
-                    loss = loss + self.code_loss(verdict.codes, latents)
+                _, lie, codes = self.verdict(real, images)
+                loss = functional.binary_cross_entropy_with_logits(lie, torch.zeros_like(lie))
+                if codes is not None:
+                    loss = loss + self.code_loss(codes, latents)
                 loss.backward()
             self.optimisers["generator"].step()
         return StepReport(
             **report,
-            fooled=self.opinion(verdict.reality),
+            fooled=self.opinion(lie),
             discriminator_alpha=float("nan"),
             generator_alpha=float("nan"),
             generator_innovation=float("nan"),
             largest_pixel=images.detach().abs().max().item(),
         )
+
+    def verdict(self, real: Tensor, images: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Pnet's opinion of real and of generated images, and Qnet's of the latter, normalised as one batch."""
+        both = self.seen(torch.cat([real, images]))
+        reality, codes = self.players.discriminator(both, codes_from=len(real))
+        return reality[: len(real)], reality[len(real) :], codes
 
     def seen(self, images: Tensor) -> Tensor:
         """As D sees them: with grain, if there is any."""
@@ -127,6 +132,21 @@ class BackpropEngine(Engine):
 
     def fake_probability(self, reality: Any) -> Tensor:
         return torch.sigmoid(reality)
+
+
+def with_batch_norm(net: nn.Module) -> list[nn.Module]:
+    """The layers of a chain, with batch norm before each ReLU."""
+    found: list[nn.Module] = []
+    for layer in net.children():
+        if isinstance(layer, nn.ReLU):
+            before = found[-1]
+            if isinstance(before, nn.Linear):
+                found.append(nn.BatchNorm1d(before.out_features))
+            else:
+                assert isinstance(before, nn.ConvTranspose2d)
+                found.append(nn.BatchNorm2d(before.out_channels))
+        found.append(layer)
+    return found
 
 
 class AdamMoments(nn.Module):
