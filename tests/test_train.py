@@ -10,6 +10,8 @@ import torchtagi as tagi
 from small_runs import finished, small
 from torchtagi import models
 from torchtagi.checkpoint import CheckpointError
+from torchtagi.cli.train import epoch_line
+from torchtagi.plots import learning_curves
 from torchtagi.runs import Run, RunError
 from torchtagi.train import EpochEnd, EpochSums, Step, Training, configure
 
@@ -62,6 +64,18 @@ def test_in_which_epochs_sharing_is_counted(digits, changes, counted):
     training = Training(small(epochs=2, samples=16, test_samples=20, **changes), sets=digits)
     steps = (event for event in training.events() if isinstance(event, Step))
     assert [len(training.learner.posterior.sharing) for _ in steps] == counted
+
+
+def test_test_images_are_measured_after_every_so_manieth_epoch_and_the_last(digits, tmp_path):
+    config = small(epochs=5, samples=16, test_samples=20, measure_every=2)
+    training = Training(config, Run.create(tmp_path / "run", config.as_json()), sets=digits)
+    rows = [event.row for event in training.events() if isinstance(event, EpochEnd)]
+    assert [row["epoch"] for row in rows if "error" in row] == [2, 4, 5]
+    assert config.setting == small(epochs=5, samples=16, test_samples=20).setting
+    assert epoch_line(rows[0]).split()[:4] == ["1", "–", "–", "–"]
+    assert learning_curves(rows, {}).axes
+    with pytest.raises(ValueError, match="measure_every must be a whole number of at least 1, got 0"):
+        small(measure_every=0)
 
 
 def test_train_error_is_measured_before_learning(digits):

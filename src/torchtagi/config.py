@@ -45,7 +45,7 @@ class TrainConfig(ClassifierConfig):
             raise ValueError(f"norm first is for networks with norm layers; {self.network} of {self.task} has none")
         if self.rule not in RULES:
             raise ValueError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
-        for name in ("epochs", "batch_size", "threads", "augment_from"):
+        for name in ("epochs", "batch_size", "threads", "augment_from", "measure_every"):
             whole(name, getattr(self, name), 1)
         for name in ("samples", "test_samples"):
             if getattr(self, name) is not None:
@@ -82,7 +82,7 @@ class TrainConfig(ClassifierConfig):
         return {**super().as_json(), "parameters": weights}
 
 
-NOT_IN_SETTING = ("task", "network", "setting", "seed", "epochs", "device", "threads")
+NOT_IN_SETTING = ("task", "network", "setting", "seed", "epochs", "measure_every", "device", "threads")
 SHORT = {
     "batch_size": "batch",
     "noise_std": "noise",
@@ -124,6 +124,7 @@ def configure(
         "samples": None,
         "draw_samples": False,
         "test_samples": None,
+        "measure_every": 1,
         "batch_size": 16,
         **(paper_setting(chosen) if paper else default_setting(kind)),
     }

@@ -164,7 +164,9 @@ class Loop(Resumable[C]):
             raise FloatingPointError(f"{place}: {error}") from error
 
     def measured(self) -> Scores:
-        """What an epoch's row says of the test set."""
+        """What an epoch's row says of the test set, if anything."""
+        if not self.config.measures_in(self.epoch):
+            return {}
         assert self.test.labels is not None
         return scores(self.learner.predict(self.test.images), self.test.labels)
 

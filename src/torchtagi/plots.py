@@ -89,6 +89,7 @@ def learning_curves(rows: Sequence[Row], paper_error: Mapping[int, float], theme
         error, other = figure.subplots(1, 2)
         seen, curve = training_curve(rows)
         error.plot(seen, curve, color=colours["soft"], linewidth=1.2, label="training, before learning it")
+        rows = [row for row in rows if "error" in row]
         epochs = [row["epoch"] for row in rows]
         error.plot(epochs, [row["error"] for row in rows], marker="o", markersize=4, label="test")
         known = {epoch: value for epoch, value in paper_error.items() if epoch <= max(epochs, default=1)}

@@ -216,7 +216,8 @@ def foreign_section(evaluation: Evaluation, figures: dict[str, str]) -> str:
 
 
 def epoch_table(rows: list[Row]) -> str:
-    """All epochs of a short run; of a long one the first, the last and some between."""
+    """All measured epochs of a short run; of a long one the first, the last and some between."""
+    rows = [row for row in rows if "error" in row]
     shown = (
         rows if len(rows) <= 12 else [row for row in rows if row["epoch"] in (1, 2, 5) or row["epoch"] % 10 == 0]
     )

@@ -84,10 +84,17 @@ class ClassifierConfig(RunConfig):
     """The first epoch, counted from 1, whose images are varied."""
     draw_samples: bool = field(default=False, kw_only=True)
     """The `samples` are drawn by the seed, the same for every method, and are not the first ones."""
+    measure_every: int = field(default=1, kw_only=True)
+    """The test set is measured after every so-manieth epoch, and after the last: with few images to learn, that
+    takes longer than they do."""
 
     def augments_in(self, epoch: int) -> bool:
         """Whether images are varied in the epoch of that number, counted from 0."""
         return self.augment and epoch + 1 >= self.augment_from
+
+    def measures_in(self, epoch: int) -> bool:
+        """Whether the test set is measured after the epoch of that number, counted from 0."""
+        return (epoch + 1) % self.measure_every == 0 or epoch + 1 >= self.epochs
 
     def sample_index(self, images: int) -> slice | Tensor:
         """Which of so many training images are learned."""

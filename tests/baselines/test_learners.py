@@ -192,8 +192,8 @@ def test_every_image_is_held_out_in_one_fold(digits):
         tiny("adam", samples=50, held_out=10, fold=5)
 
 
-def test_a_tuning_run_is_measured_at_its_end_only(digits, tmp_path):
-    run = trained(tmp_path / "run", tiny("adam", held_out=10), digits).run
+def test_a_run_may_be_measured_at_its_end_only(digits, tmp_path):
+    run = trained(tmp_path / "run", tiny("adam", held_out=10, measure_every=2), digits).run
     assert ["error" in row for row in run.metrics()] == [False, True]
     with pytest.raises(RunError, match="is of a tuning"):
         write_report(run)

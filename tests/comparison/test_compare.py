@@ -13,7 +13,7 @@ from torchtagi.baselines.methods import METHODS
 from torchtagi.cli.app import run as tagi
 from torchtagi.comparison import Stopped, Study, compare, running, speed, summary
 from torchtagi.comparison.compare import collect
-from torchtagi.comparison.plots import comparison_figures, pooled_bins
+from torchtagi.comparison.plots import comparison_figures, error_curves, pooled_bins
 from torchtagi.comparison.speed import learner_of
 from torchtagi.comparison.study import Entry, usual_epochs
 from torchtagi.comparison.table import Member, entry_row, markdown, seconds_to
@@ -354,6 +354,19 @@ def test_seconds_to_an_error():
     rows = [{"seconds": 2.0, "error": 5.0}, {"seconds": 3.0, "error": 2.0}, {"seconds": 3.0, "error": 1.0}]
     assert seconds_to(rows, 2.0) == 5.0
     assert seconds_to(rows, 0.5) is None
+
+
+def test_test_images_are_measured_at_ten_places_of_a_long_run_and_once_in_tuning():
+    few = study(samples=100, epochs=100, tune_epochs=100)
+    ours, theirs = (few.config(Entry(method), 0, {}, 1) for method in ("tagi", "adam"))
+    assert ours.measure_every == theirs.measure_every == 10
+    assert few.tuning_config(Entry("adam"), {}, 1).measure_every == 100
+    assert study(epochs=5).config(Entry("tagi"), 0, {}, 1).measure_every == 1
+    rows = [{"seconds": 1.0}, {"seconds": 1.0, "error": 3.0}, {"seconds": 1.0}, {"seconds": 1.0, "error": 1.0}]
+    assert seconds_to(rows, 2.0) == 4.0
+    lines = error_curves({"tagi": [Member(0, [{"epoch": i, **row} for i, row in enumerate(rows, 1)], None)]}).axes
+    assert [line.get_xdata().tolist() for line in lines[0].lines] == [[2, 4], [2, 4]]
+    assert error_curves({"tagi": [Member(0, [{"epoch": 1, "seconds": 1.0}], None)]}).axes
 
 
 def test_a_value_no_seed_has_stays_empty():

@@ -101,6 +101,7 @@ def configure_rival(
         "held_out": 0,
         "fold": 0,
         "test_samples": None,
+        "measure_every": 1,
         "device": "cpu",
         "threads": ours.threads,
     }

@@ -17,7 +17,6 @@ from torchtagi.baselines.rival import Rival
 from torchtagi.baselines.vogn import VognLearner
 from torchtagi.learner import Predictor
 from torchtagi.loop import Loop
-from torchtagi.prediction import Scores
 from torchtagi.runs import Row, Run
 
 LEARNERS: Mapping[str, type[Rival]] = {
@@ -50,11 +49,6 @@ class RivalTraining(Loop[RivalConfig]):
         held_out = torch.zeros(len(sets.train), dtype=torch.bool)
         held_out[list(config.held_out_of(len(sets.train)))] = True
         return data.TrainTest(sets.train.subset(~held_out), sets.train.subset(held_out))
-
-    def measured(self) -> Scores:
-        """Of a tuning run only the end counts."""
-        early = self.config.held_out and self.epoch + 1 < self.config.epochs
-        return {} if early else super().measured()
 
 
 def load_rival(run: Run, device: str = "cpu") -> Predictor:

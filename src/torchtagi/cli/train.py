@@ -307,9 +307,7 @@ def progress_state(step: Step) -> str:
 def epoch_line(row: Row) -> str:
     return EPOCH_LINE.format(
         row["epoch"],
-        f"{row['error']:.2f} %",
-        f"{row['nll']:.4f}",
-        f"{row['ece']:.4f}",
+        *((f"{row['error']:.2f} %", f"{row['nll']:.4f}", f"{row['ece']:.4f}") if "error" in row else "–––"),
         f"{row['train_error']:.2f} %",
         f"{row['noise_std']:.3f}",
         f"{row['alpha']:.2f}",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from torchtagi.baselines import METHODS
 from torchtagi.comparison.table import Member
 from torchtagi.plots import THEMES, Figure, blank_figure, themed
@@ -32,17 +34,15 @@ def error_curves(members: Mapping[str, list[Member]], theme: str = "light") -> F
         figure = blank_figure(10, 4)
         by_epoch, by_time = figure.subplots(1, 2, sharey=True)
         for name, colour in colours(list(members), theme).items():
-            curves = [member.rows for member in members[name] if member.rows]
-            if not curves:
-                continue
+            style = {"color": colour, "linestyle": dashes(name)}
             for axes, places in ((by_epoch, epochs_of), (by_time, seconds_of)):
-                style = {"color": colour, "linestyle": dashes(name)}
-                for rows in curves:
-                    axes.plot(places(rows), [row["error"] for row in rows], alpha=0.25, linewidth=1, **style)
-                shortest = min(len(rows) for rows in curves)
-                middle = [statistics.fmean(places(rows)[i] for rows in curves) for i in range(shortest)]
-                error = [statistics.fmean(rows[i]["error"] for rows in curves) for i in range(shortest)]
-                axes.plot(middle, error, marker="o", markersize=4, label=name, **style)
+                lines = [measured(member.rows, places(member.rows)) for member in members[name]]
+                for line in lines:
+                    axes.plot(*line.T, alpha=0.25, linewidth=1, **style)
+                shortest = min((len(line) for line in lines if len(line)), default=0)
+                if shortest:
+                    middle = np.mean([line[:shortest] for line in lines if len(line)], axis=0)
+                    axes.plot(*middle.T, marker="o", markersize=4, label=name, **style)
         by_epoch.set(xlabel="epoch", ylabel="test error, %", yscale="log")
         by_epoch.xaxis.get_major_locator().set_params(integer=True)
         by_time.set(xlabel="training seconds", xscale="log")
@@ -88,6 +88,12 @@ def plain_log(axis: Figure) -> None:
 
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))
+
+
+def measured(rows: Sequence[Row], places: Sequence[float]) -> np.ndarray:
+    """(place, test error) of the epochs after which it was measured, a line each."""
+    found = [(place, row["error"]) for place, row in zip(places, rows, strict=True) if "error" in row]
+    return np.array(found).reshape(-1, 2)
 
 
 def epochs_of(rows: Sequence[Row]) -> list[float]:

@@ -22,6 +22,7 @@ HELD_OUT = 10_000  # of a large training set; a fifth of a small one
 FOLDS, CROSS_VALIDATED = 5, 1000  # up to so many images each fifth is held out once
 COARSE = 2000  # among fewer images held out, errors are too coarse a judge of the cells
 TUNING_DRAWS = 10
+CURVE_POINTS = 10  # of test errors, at most
 USUAL_EPOCHS, MOST_EPOCHS, USUAL_IMAGES = 5, 100, 30_000
 TARGETS: Mapping[str, float] = {"mnist": 2.0, "cifar10": 40.0}
 """The test error, in %, that a good method reaches within a few epochs: how long does it take?"""
@@ -118,6 +119,7 @@ class Study:
             **self.shared,
             **{"seed": seed, "threads": threads, "epochs": self.epochs, "samples": self.samples},
             **{"test_samples": self.test_samples, "batch_size": self.batch_size(entry)},
+            "measure_every": math.ceil(self.epochs / CURVE_POINTS),
         }
         if entry.method == "tagi":
             return configure(self.task, self.network, **values)
@@ -149,6 +151,7 @@ class Study:
             **self.shared,
             **{"threads": threads, "epochs": self.tune_epochs, "samples": self.tuning_images},
             **{"held_out": self.held_out, "fold": fold, "batch_size": self.batch_size(entry)},
+            "measure_every": self.tune_epochs,  # only the end counts
         }
         if find_method(entry.method).draws_networks:
             hyperparameters = {**hyperparameters, "curve_draws": TUNING_DRAWS}

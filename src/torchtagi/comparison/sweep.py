@@ -99,7 +99,8 @@ class Sweep:
 
     @property
     def shared(self) -> dict[str, Any]:
-        return {"epochs": self.epochs, "samples": self.samples, "test_samples": self.test_samples}
+        sizes = {"epochs": self.epochs, "samples": self.samples, "test_samples": self.test_samples}
+        return {**sizes, "measure_every": self.epochs}
 
 
 def sweep(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -48,11 +49,11 @@ class Member:
 
 
 def seconds_to(rows: Iterable[Row], error: float) -> float | None:
-    """Training seconds up to the end of the first epoch whose test error is at most `error` %."""
+    """Training seconds up to the end of the first measured epoch whose test error is at most `error` %."""
     spent = 0.0
     for row in rows:
         spent += float(row["seconds"])
-        if row["error"] <= error:
+        if row.get("error", math.inf) <= error:
             return spent
     return None
 
