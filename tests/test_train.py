@@ -74,7 +74,7 @@ def test_test_images_are_measured_after_every_so_manieth_epoch_and_the_last(digi
     assert config.setting == small(epochs=5, samples=16, test_samples=20).setting
     assert epoch_line(rows[0]).split()[:4] == ["1", "–", "–", "–"]
     assert learning_curves(rows, {}).axes
-    with pytest.raises(ValueError, match="measure_every must be a whole number of at least 1, got 0"):
+    with pytest.raises(ValueError, match="measure every must be a whole number of at least 1, got 0"):
         small(measure_every=0)
 
 
