@@ -159,6 +159,14 @@ def test_prior_gains(digits):
     assert torch.allclose(trunk[0].weight.mean, 2**0.5 * other[0].weight.mean)
 
 
+def test_code_gain_makes_codes_louder_beside_the_noise(digits):
+    plain = GanTraining(small(), sets=digits).engine.players.generator[0].weight
+    loud = GanTraining(small(code_gain=4.0), sets=digits).engine.players.generator[0].weight
+    assert torch.equal(loud.mean[:, :62], plain.mean[:, :62])
+    assert torch.equal(loud.mean[:, 62:], 4 * plain.mean[:, 62:])
+    assert torch.equal(loud.var[:, 62:], 16 * plain.var[:, 62:])
+
+
 def test_stride_prior_makes_the_first_faces_differ():
     def spread(**changes):
         training = GanTraining(small("infogan-celeba", **changes), sets=faces())

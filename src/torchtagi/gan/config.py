@@ -19,7 +19,7 @@ INFERENCE_ONLY = (
     *("rule", "reality_noise_std", "code_noise_std", "continuous_noise_std", "continuous_noise", "noise_decay"),
     *("noise_floor", "generator_reality_noise_std", "generator_code_noise_std", "generator_continuous_noise_std"),
     *("use_running", "lead", "joint", "count_frozen", "count_sharing", "memory"),
-    *("relu_prior", "stride_prior", "output_gain", "var_gain"),
+    *("relu_prior", "stride_prior", "output_gain", "code_gain", "var_gain"),
 )
 BACKPROP_ONLY = ("discriminator_lr", "generator_lr", "code_weight", "continuous_weight")
 
@@ -84,6 +84,9 @@ class GanConfig(RunConfig):
     output_gain: float
     """Factor on the prior's standard deviations, means and variances, of G's last layer: how loud the first images
     are."""
+    code_gain: float = field(default=1.0, kw_only=True)
+    """Factor on the prior's standard deviations of the weights by which G hears codes: four nodes of a class beside
+    62 noise units are drowned out, and the noise says which digit it is."""
     var_gain: float
     """Factor on the prior standard deviations of all weights, D's and G's: larger learns faster at first."""
     discriminator_lr: float
@@ -114,7 +117,7 @@ class GanConfig(RunConfig):
         self.check_seed()
         for name in ("reality_noise_std", "code_noise_std", "continuous_noise_std", "noise_floor", "output_gain"):
             positive(name, getattr(self, name))
-        for name in ("var_gain", "discriminator_lr", "generator_lr"):
+        for name in ("code_gain", "var_gain", "discriminator_lr", "generator_lr"):
             positive(name, getattr(self, name))
         own = ("generator_reality_noise_std", "generator_code_noise_std", "generator_continuous_noise_std")
         for name in (*own, "lead"):
@@ -186,6 +189,7 @@ def configure_gan(
         "relu_prior": not paper and not kind.has_digits,
         "stride_prior": not paper and not kind.has_digits,
         "output_gain": 1.0,
+        "code_gain": 1.0,
         "var_gain": 1.0,
         "discriminator_lr": 2e-4,  # Chen et al. (2016): 2e-4 for D and 1e-3 for G
         "generator_lr": 1e-3,

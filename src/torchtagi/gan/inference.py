@@ -13,10 +13,10 @@ from torchtagi.gan.game import Game, StepReport, generate, step, teach_generator
 from torchtagi.gan.heads import CodeLikelihood, Heads
 from torchtagi.gan.players import Discriminator, Players
 from torchtagi.gan.tasks import find_gan_task
-from torchtagi.nn import ConvTranspose2d, Layer
+from torchtagi.nn import ConvTranspose2d
 from torchtagi.parameter import GaussianParameter
 from torchtagi.prediction import channels_last
-from torchtagi.prior import use_relu_prior
+from torchtagi.prior import use_relu_prior, weighted_layers
 
 
 class InferenceEngine(Engine):
@@ -127,9 +127,12 @@ def set_prior(players: Players, config: GanConfig) -> None:
         for part in players.generator.modules():
             if isinstance(part, ConvTranspose2d) and part.weight is not None:
                 part.weight.mean.mul_(part.stride[0])
-    last = [part for part in players.generator.modules() if isinstance(part, Layer) and "prior" in part.arguments][
-        -1
-    ]
+    weighted = weighted_layers(players.generator)
+    first, last = weighted[0], weighted[-1]
+    if first.weight is not None:
+        codes = slice(find_gan_task(config.task).space.noise, None)  # what stands behind the noise units
+        first.weight.mean[:, codes] *= config.code_gain
+        first.weight.var[:, codes] *= config.code_gain**2
     for parameter in (last.weight, last.bias):
         if parameter is not None:
             parameter.mean.mul_(config.output_gain)
