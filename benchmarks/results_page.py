@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from torchtagi import plots
@@ -235,7 +235,78 @@ def evaluations_of(runs: Iterable[Run]) -> list[Row]:
     return [longest[key] for key in order if key in longest]
 
 
-def page(rows: list[Row], evaluations: list[Row]) -> str:
+GAMES = {"infogan-mnist": "infoGAN, MNIST", "infogan-celeba": "infoGAN, CelebA", "gan-mnist": "GAN, MNIST"}
+GAME_COLUMNS = {
+    "accuracy": ("Q, real digits", ".3f"),
+    "own_codes": ("digits with a code", ".0f"),
+    "train_code_error": ("codes misread", ".3f"),
+    "read_error": ("judge misreads, %", ".1f"),
+    "frechet": ("Fréchet", ".2f"),
+    "c1_slant": ("c₁, slant", ".2f"),
+    "c1_width": ("c₁, width", ".2f"),
+    "c2_slant": ("c₂, slant", ".2f"),
+    "c2_width": ("c₂, width", ".2f"),
+    "fake_as_fake": ("P, generated", ".2f"),
+    "real_as_fake": ("P, real", ".2f"),
+}
+
+
+def games(rows: list[Row]) -> list[str]:
+    """The GANs: every run after its first, every fifth and its last epoch, and what it draws in the end."""
+    lines = [
+        "## GANs (section 4)",
+        "",
+        "*Q, real digits*: Qnet's accuracy on real test digits, each code given to a digit (Hungarian); *digits",
+        "with a code*: how many of the ten are mostly read as one code that mostly means them (the paper: 9).",
+        "*Codes misread*: by Qnet in generated images during the epoch. *Judge*: an independent classifier that",
+        "does not read the code's digit.",
+        '*Slant, width*: correlation with the continuous codes. *P*: Pnet\'s probability of "generated".',
+        "",
+    ]
+    for task, heading in GAMES.items():
+        of_task: dict[tuple[str, str, int], list[Row]] = defaultdict(list)
+        for row in rows:
+            if row["task"] == task:
+                of_task[row["network"], row["setting"], row["seed"]].append(row)
+        lines += [f"### {heading}", ""]
+        if not of_task:
+            lines += ["No run is recorded.", ""]
+            continue
+        columns = {
+            name: c for name, c in GAME_COLUMNS.items() if any(name in r for v in of_task.values() for r in v)
+        }
+        lines += ["| run | epoch | " + " | ".join(head for head, _ in columns.values()) + " |"]
+        lines += ["|---|" + "---:|" * (len(columns) + 1)]
+        for (_, setting, seed), found in of_task.items():
+            epochs = {1, *range(5, 1000, 5), found[-1]["epoch"]}
+            for row in found:
+                if row["epoch"] in epochs:
+                    cells = [format(row[name], form) if name in row else "–" for name, (_, form) in columns.items()]
+                    lines.append(f"| {setting}, seed {seed} | {row['epoch']} | {' | '.join(cells)} |")
+        lines.append("")
+        for network, setting, seed in of_task:
+            name = f"{task}-{network}-{setting}-seed{seed}"
+            lines += [f"{setting}, a code a row:", "", f"![drawn by {name}](../results/{name}/samples.png)", ""]
+    return lines
+
+
+def comparisons_in(results: Path) -> dict[str, str]:
+    """The tables of the recorded comparisons, by name."""
+    return {path.parent.name: path.read_text() for path in sorted(results.glob("compare-*/table.md"))}
+
+
+def comparison_sections(tables: Mapping[str, str]) -> list[str]:
+    """TAGI beside its rivals, as `tagi compare` wrote it down."""
+    lines = ["## Rivals, in the same loop on the same images", ""]
+    if not tables:
+        return [*lines, "No comparison is recorded.", ""]
+    for name, table in tables.items():
+        lines += [f"### {name}", "", *table.rstrip().splitlines(), ""]
+        lines += [f"![errors](../results/{name}/plots/error.png)", ""]
+    return lines
+
+
+def page(rows: list[Row], evaluations: list[Row], comparisons: Mapping[str, str] | None = None) -> str:
     curves: dict[str, dict[str, dict[str, list[Row]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for row in rows:
         if row.get("method", "tagi") != "tagi":
@@ -266,12 +337,14 @@ def page(rows: list[Row], evaluations: list[Row]) -> str:
     lines += calibration_table(grouped.get("cifar10", {}))
     lines += foreign_table(evaluations)
     lines += first_epoch_table(grouped.get("cifar10", {}))
+    lines += games(rows)
+    lines += comparison_sections(comparisons or {})
     return "\n".join(lines).rstrip() + "\n"
 
 
 if __name__ == "__main__":
     runs = recorded(ROOT / "results")
     evaluations = evaluations_of(runs)
-    (ROOT / "docs" / "results.md").write_text(page(rows_of(runs), evaluations))
+    (ROOT / "docs" / "results.md").write_text(page(rows_of(runs), evaluations, comparisons_in(ROOT / "results")))
     if evaluations:
         draw_reliability(evaluations, ROOT / "docs" / FIGURE)

@@ -11,7 +11,8 @@ ROOT = Path(__file__).parent.parent
 def test_the_results_page_is_up_to_date() -> None:
     script = runpy.run_path(str(ROOT / "benchmarks" / "results_page.py"))
     runs = recorded(ROOT / "results")
-    expected = script["page"](script["rows_of"](runs), script["evaluations_of"](runs))
+    comparisons = script["comparisons_in"](ROOT / "results")
+    expected = script["page"](script["rows_of"](runs), script["evaluations_of"](runs), comparisons)
     assert (ROOT / "docs" / "results.md").read_text() == expected, "run `make docs`"
 
 
@@ -29,6 +30,20 @@ def test_the_results_page_says_what_was_not_run_and_averages_seeds() -> None:
     text = script["page"]([*rows, row | {"seed": 0, "epoch": 7, "error": 0.5}], [])
     line = next(line for line in text.splitlines() if "ours, default" in line)
     assert line.startswith("| **ours, default** | 1.50 ± 0.71 (2 seeds) | 0.50 | 7 |")
+
+
+def test_the_results_page_shows_games_and_comparisons(tmp_path) -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / "results_page.py"))
+    row = {"task": "infogan-mnist", "network": "infogan", "setting": "default", "seed": 0, "method": "tagi"}
+    rows = [row | {"epoch": epoch, "accuracy": epoch / 10, "frechet": 2.0} for epoch in range(1, 8)]
+    (tmp_path / "compare-mnist").mkdir()
+    (tmp_path / "compare-mnist" / "table.md").write_text("| tagi | 1 |\n")
+    text = script["page"](rows, [], script["comparisons_in"](tmp_path))
+    shown = [line for line in text.splitlines() if line.startswith("| default, seed 0 |")]
+    assert shown == [f"| default, seed 0 | {epoch} | {epoch / 10:.3f} | 2.00 |" for epoch in (1, 5, 7)]
+    assert "../results/infogan-mnist-infogan-default-seed0/samples.png" in text
+    assert "### compare-mnist\n\n| tagi | 1 |\n" in text
+    assert script["page"]([], []).count("is recorded") == 4
 
 
 def test_the_results_page_shows_first_epochs_seed_by_seed() -> None:
