@@ -86,8 +86,14 @@ def plain_log(axis: Figure) -> None:
     """Ticks of a logarithmic axis as plain numbers, those between the powers of ten only where there is room."""
     from matplotlib.ticker import LogFormatter
 
+    class Plain(LogFormatter):
+        """LogFormatter knows which ticks have room, but writes 0.6 as 6e-01."""
+
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return f"{x:g}" if super().__call__(x, pos) else ""
+
     axis.set_major_formatter("{x:g}")
-    axis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))
+    axis.set_minor_formatter(Plain(minor_thresholds=(1.5, 0.5)))
 
 
 def measured(rows: Sequence[Row], places: Sequence[float]) -> np.ndarray:
