@@ -326,8 +326,8 @@ def page(rows: list[Row], evaluations: list[Row], comparisons: Mapping[str, str]
         "Errors on the test set in %. `--paper` is the paper's setting (rule paper, σ_V from 1 by 0.975 an epoch).",
         "The default learns its noise, uses the coherent rule, and varies images from the second epoch on; the",
         "paper varies them for ResNet18 only. Other settings are named after what differs from the default:",
-        "`nosharing` does not count that convolutions share their weights, `sharingalways` counts it in every epoch",
-        "and without the two bounds that it has now (docs/design.md), the default in the first epoch only;",
+        "`nosharing` does not count that convolutions share their weights, `sharingalways` counts it in every",
+        "epoch and without the two bounds that it has now (docs/design.md), the default in the first epoch only;",
         "`spread0.0` leaves hidden prior means at He's scale.",
         "",
     ]
