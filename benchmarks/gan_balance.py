@@ -50,6 +50,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     },
     "grain 0.2, code gain 4": {"code_gain": 4.0, "generator_continuous_noise_std": 2.0},
     "grain 0.2, code gain 2, continuous codes 0.5": {},  # the default
+    "grain 0.2, code gain 3, continuous codes 0.5": {"code_gain": 3.0},
 }
 KEPT = (
     *("accuracy", "own_codes", "read_error", "digits_drawn", "frechet", "fake_as_fake", "real_as_fake"),

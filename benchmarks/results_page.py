@@ -278,15 +278,19 @@ def games(rows: list[Row]) -> list[str]:
         lines += ["| run | epoch | " + " | ".join(head for head, _ in columns.values()) + " |"]
         lines += ["|---|" + "---:|" * (len(columns) + 1)]
         for (_, setting, seed), found in of_task.items():
-            epochs = {1, *range(5, 1000, 5), found[-1]["epoch"]}
             for row in found:
-                if row["epoch"] in epochs:
+                if row["epoch"] == 1 or row["epoch"] % 5 == 0 or row is found[-1]:
                     cells = [format(row[name], form) if name in row else "–" for name, (_, form) in columns.items()]
                     lines.append(f"| {setting}, seed {seed} | {row['epoch']} | {' | '.join(cells)} |")
         lines.append("")
         for network, setting, seed in of_task:
             name = f"{task}-{network}-{setting}-seed{seed}"
-            lines += [f"{setting}, a code a row:", "", f"![drawn by {name}](../results/{name}/samples.png)", ""]
+            lines += [
+                f"Drawn by {setting}, seed {seed}, a category a row where there is one:",
+                "",
+                f"![drawn by {name}](../results/{name}/samples.png)",
+                "",
+            ]
     return lines
 
 

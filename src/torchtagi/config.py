@@ -45,15 +45,10 @@ class TrainConfig(ClassifierConfig):
             raise ValueError(f"norm first is for networks with norm layers; {self.network} of {self.task} has none")
         if self.rule not in RULES:
             raise ValueError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
-        for name in ("epochs", "batch_size", "threads", "augment_from", "measure_every"):
-            whole(name, getattr(self, name), 1)
-        for name in ("samples", "test_samples"):
-            if getattr(self, name) is not None:
-                whole(name, getattr(self, name), 1)
+        self.check_sizes()
         whole("prior_inputs", self.prior_inputs, 0)
         if self.sharing_until is not None:
             whole("sharing_until", self.sharing_until, 1)
-        self.check_seed()
         if not (self.signal_spread >= 0 and math.isfinite(self.signal_spread)):
             raise ValueError(f"signal spread must be finite and not negative, got {self.signal_spread}")
         if not (self.noise_std > 0 and math.isfinite(self.noise_std)):

@@ -88,6 +88,14 @@ class ClassifierConfig(RunConfig):
     """The test set is measured after every so-manieth epoch, and after the last: with few images to learn, that
     takes longer than they do."""
 
+    def check_sizes(self) -> None:
+        for name in ("epochs", "batch_size", "threads", "augment_from", "measure_every"):
+            whole(name, getattr(self, name), 1)
+        for name in ("samples", "test_samples"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), 1)
+        self.check_seed()
+
     def augments_in(self, epoch: int) -> bool:
         """Whether images are varied in the epoch of that number, counted from 0."""
         return self.augment and epoch + 1 >= self.augment_from

@@ -192,6 +192,12 @@ def test_every_image_is_held_out_in_one_fold(digits):
         tiny("adam", samples=50, held_out=10, fold=5)
 
 
+@pytest.mark.parametrize("name", ["epochs", "batch_size", "measure_every", "samples"])
+def test_sizes_must_be_positive(name):
+    with pytest.raises(ValueError, match=f"{name.replace('_', ' ')} must be a whole number of at least 1, got 0"):
+        tiny("adam", **{name: 0})
+
+
 def test_a_run_may_be_measured_at_its_end_only(digits, tmp_path):
     run = trained(tmp_path / "run", tiny("adam", held_out=10, measure_every=2), digits).run
     assert ["error" in row for row in run.metrics()] == [False, True]

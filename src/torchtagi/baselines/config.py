@@ -33,13 +33,8 @@ class RivalConfig(ClassifierConfig):
         complete = find_method(self.method).hyperparameters(self.hyperparameters)
         if complete.keys() != self.hyperparameters.keys():
             raise ValueError(f"{self.method}'s {min(complete.keys() - self.hyperparameters.keys())} is missing")
-        for name in ("epochs", "batch_size", "threads", "augment_from"):
-            whole(name, getattr(self, name), 1)
-        for name in ("samples", "test_samples"):
-            if getattr(self, name) is not None:
-                whole(name, getattr(self, name), 1)
+        self.check_sizes()
         whole("held_out", self.held_out, 0)
-        self.check_seed()
         whole("fold", self.fold, 0)
         if self.samples is not None:
             self.held_out_of(self.samples)
