@@ -88,6 +88,8 @@ SHORT = {
     "count_sharing": "sharing",
     "sharing_until": "sharinguntil",
     "draw_samples": "drawn",
+    "real_code_noise_std": "realcodes",
+    "real_code_weight": "realcodes",
 }
 
 
@@ -180,6 +182,6 @@ def describe_change(name: str, value: Any) -> str:
         return "-learnednoise" if value else ""  # a given noise speaks for itself
     if name == "sharing_until" and value is None:
         return "-sharingalways"
-    if isinstance(value, bool):
-        return f"-{'' if value else 'no'}{SHORT.get(name, name)}"
+    if value is None or isinstance(value, bool):
+        return f"-{'' if value else 'no'}{SHORT.get(name, name.replace('_', ''))}"
     return f"-{SHORT.get(name, name.replace('_', ''))}{value}"

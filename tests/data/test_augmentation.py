@@ -1,12 +1,14 @@
 """Crops and mirror images against a slow reference that handles one image at a time."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.ndimage import affine_transform
 from torch import Tensor
 
-from torchtagi.data import augment_crop_flip, augment_shift, crop_flip
+from torchtagi.data import augment_affine, augment_crop_flip, augment_shift, crop_flip
 
 
 def one_image(image: Tensor, top: int, left: int, mirrored: bool, padding: int) -> Tensor:
@@ -96,3 +98,46 @@ def test_a_shift_moves_each_image_and_continues_its_border() -> None:
         assert torch.equal(rows[image], expected_rows[:, None].expand(height, width))
         assert torch.equal(columns[image], expected_columns.expand(height, width))
     assert moved == {(a, b) for a in range(-by, by + 1) for b in range(-by, by + 1)}
+
+
+def test_an_affine_map_is_scipys() -> None:
+    """Each image by scipy's interpolation, at the draws that the generator makes."""
+    images = torch.rand(6, 2, 14, 14, generator=torch.Generator().manual_seed(0))
+    found = augment_affine(images, 25.0, 0.3, 0.4, 2.0, torch.Generator().manual_seed(3))
+    draws = torch.rand(6, 6, generator=torch.Generator().manual_seed(3)).double().numpy() * 2 - 1
+    half = 13 / 2
+    for i, (turn, wide, high, slant, right, down) in enumerate(draws.T):
+        angle = np.deg2rad(25.0) * turn
+        rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        matrix = rotation @ np.array([[1 + 0.3 * wide, 0.4 * slant], [0.0, 1 + 0.3 * high]])
+        matrix = matrix[::-1, ::-1]  # scipy counts rows first
+        moved = np.array([2.0 * down, 2.0 * right])
+        for channel in range(2):
+            expected = affine_transform(
+                images[i, channel].double().numpy(),
+                matrix,
+                offset=half - matrix @ np.full(2, half) + moved,
+                order=1,
+                mode="nearest",
+            )
+            assert np.allclose(found[i, channel].numpy(), expected, atol=1e-5)
+
+
+def test_an_affine_map_of_nothing_changes_nothing_and_keeps_the_layout() -> None:
+    images = torch.rand(3, 2, 9, 9).contiguous(memory_format=torch.channels_last)
+    found = augment_affine(images, 0.0, 0.0, 0.0, 0.0)
+    assert torch.allclose(found, images, atol=1e-6)
+    assert augment_affine(images).is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"rotation": -1.0}, "rotation must be finite and not negative, got -1.0"),
+        ({"shear": float("nan")}, "shear must be finite and not negative, got nan"),
+        ({"scale": 1.0}, "scale must be less than 1, got 1.0"),
+    ],
+)
+def test_impossible_affine_maps_are_refused(option: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        augment_affine(torch.zeros(2, 1, 4, 4), **option)

@@ -31,6 +31,20 @@ def test_a_changed_knob_shows_in_the_name():
     assert configure_gan("infogan-mnist", epochs=3).setting == "default"
 
 
+def test_real_digits_have_codes_by_default_and_nothing_else_has():
+    assert configure_gan("infogan-mnist").real_code_noise_std is not None
+    assert configure_gan("infogan-mnist", method="adam").real_code_weight is not None
+    for other in (
+        configure_gan("infogan-mnist", paper=True),
+        configure_gan("gan-mnist"),
+        configure_gan("infogan-celeba"),
+        configure_gan("infogan-celeba", method="adam"),
+    ):
+        assert (other.real_code_noise_std, other.real_code_weight) == (None, None)
+    without = configure_gan("infogan-mnist", real_code_noise_std=None)
+    assert without.name == "infogan-mnist-infogan-default-norealcodes-seed0"
+
+
 def test_noise_decays_to_a_floor_that_does_not_raise_it():
     config = configure_gan("infogan-mnist", noise_decay=0.5, noise_floor=0.3)
     assert [config.decayed(3.0, epoch) for epoch in range(5)] == pytest.approx([3, 1.5, 0.75, 0.375, 0.3])
@@ -58,6 +72,7 @@ def test_json_round_trip():
         ({"generator_code_noise_std": -1.0}, "generator code noise std"),
         ({"label_noise": 0.5}, "label noise"),
         ({"lead": 0.0}, "lead must be positive"),
+        ({"real_code_noise_std": 0.0}, "real code noise std must be positive and finite, got 0.0"),
         ({"grain": -0.1}, "grain must be finite and not negative, got -0.1"),
         ({"memory": 0}, "memory must be a whole number of at least 1, got 0"),
         ({"noise_decay": 1.5}, "noise decay"),
@@ -77,6 +92,8 @@ def test_unknown_games_and_wrong_combinations_are_refused():
         configure_gan("infogan-mnist", method="adam", lead=0.5)
     with pytest.raises(ValueError, match="method tagi has no generator_lr"):
         configure_gan("infogan-mnist", generator_lr=0.1)
+    with pytest.raises(ValueError, match="gan-mnist has no categorical codes: it takes no real code noise std"):
+        configure_gan("gan-mnist", real_code_noise_std=1.0)
     with pytest.raises(ValueError, match="--paper"):
         configure_gan("infogan-mnist", method="adam", paper=True)
 

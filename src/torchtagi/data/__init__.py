@@ -1,6 +1,6 @@
 """Data in memory: MNIST (embedded), Fashion-MNIST, CIFAR-10, CelebA, Tiny ImageNet and UCI regression."""
 
-from torchtagi.data.augmentation import augment_crop_flip, augment_shift, crop_flip
+from torchtagi.data.augmentation import augment_affine, augment_crop_flip, augment_shift, crop_flip
 from torchtagi.data.batching import batches, epoch_order
 from torchtagi.data.download import fetch
 from torchtagi.data.errors import DataError
@@ -15,6 +15,7 @@ __all__ = [
     "Preprocessing",
     "RegressionSplit",
     "TrainTest",
+    "augment_affine",
     "augment_crop_flip",
     "augment_shift",
     "batches",

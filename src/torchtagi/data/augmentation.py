@@ -1,5 +1,7 @@
 """Random shifts, crops and mirror images, for a whole batch at once."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -31,6 +33,41 @@ def augment_shift(images: Tensor, by: int = 2, generator: torch.Generator | None
     corners = torch.randint(0, 2 * by + 1, (len(images), 2), generator=generator, device=device)
     padded = torch.nn.functional.pad(images, (by,) * 4, mode="replicate")
     return cut(padded, corners.to(images.device), images)
+
+
+def augment_affine(
+    images: Tensor,
+    rotation: float = 20.0,
+    scale: float = 0.2,
+    shear: float = 0.3,
+    shift: float = 3.0,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Turn each image by up to `rotation` degrees, stretch width and height by up to a share `scale` each, slant it
+    by up to `shear` of its height and move it by up to `shift` pixels, all uniform; its own border is continued
+    outward."""
+    _check(images, 0)
+    for name, value in (("rotation", rotation), ("scale", scale), ("shear", shear), ("shift", shift)):
+        if not 0 <= value < float("inf"):
+            raise ValueError(f"{name} must be finite and not negative, got {value}")
+    if scale >= 1:
+        raise ValueError(f"scale must be less than 1, got {scale}")
+    n, _, height, width = images.shape
+    device = images.device if generator is None else generator.device
+    drawn = torch.rand(6, n, generator=generator, device=device).to(images) * 2 - 1
+    angle, slant = drawn[0] * math.radians(rotation), drawn[3] * shear
+    stretch = torch.zeros(n, 2, 2).to(images)
+    stretch[:, 0, 0], stretch[:, 1, 1], stretch[:, 0, 1] = 1 + drawn[1] * scale, 1 + drawn[2] * scale, slant
+    turn = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], 1).view(n, 2, 2)
+    # coordinates run from −1 to 1 over an image
+    move = drawn[4:].T * images.new_tensor([2 * shift / width, 2 * shift / height])
+    grid = torch.nn.functional.affine_grid(
+        torch.cat([turn @ stretch, move[:, :, None]], 2), list(images.shape), align_corners=False
+    )
+    found = torch.nn.functional.grid_sample(images, grid, padding_mode="border", align_corners=False)
+    if images.is_contiguous(memory_format=torch.channels_last):
+        return found.contiguous(memory_format=torch.channels_last)
+    return found
 
 
 def cut(padded: Tensor, corners: Tensor, like: Tensor, mirrored: Tensor | None = None) -> Tensor:

@@ -18,10 +18,10 @@ METHODS = ("tagi", "adam")
 INFERENCE_ONLY = (
     *("rule", "reality_noise_std", "code_noise_std", "continuous_noise_std", "continuous_noise", "noise_decay"),
     *("noise_floor", "generator_reality_noise_std", "generator_code_noise_std", "generator_continuous_noise_std"),
-    *("use_running", "lead", "joint", "count_frozen", "count_sharing", "memory"),
+    *("use_running", "lead", "joint", "count_frozen", "count_sharing", "memory", "real_code_noise_std"),
     *("relu_prior", "stride_prior", "output_gain", "code_gain", "var_gain"),
 )
-BACKPROP_ONLY = ("discriminator_lr", "generator_lr", "code_weight", "continuous_weight")
+BACKPROP_ONLY = ("discriminator_lr", "generator_lr", "code_weight", "continuous_weight", "real_code_weight")
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,9 @@ class GanConfig(RunConfig):
     """Count the frozen networks' uncertainty in G's line search (see `gan.game`)."""
     count_sharing: bool
     """Count that a convolution's weight acts at many places (`Update`)."""
+    real_code_noise_std: float | None = field(default=None, kw_only=True)
+    """Noise with which Qnet observes a class at a distorted copy of each real image: the one it reads of the image,
+    every class as often as any other (`gan.grouping`). It decays alike. None: of real images it learns no codes."""
     memory: int | None = field(default=None, kw_only=True)
     """How many images the players remember (`Update`); None: all. What was learned of images that G no longer draws
     is not evidence of those it draws now."""
@@ -95,6 +98,8 @@ class GanConfig(RunConfig):
     """λ of the categorical codes in the rival's loss."""
     continuous_weight: float
     """λ of the continuous codes in the rival's loss."""
+    real_code_weight: float | None = field(default=None, kw_only=True)
+    """λ of the classes of real images in the rival's loss (`gan.grouping`); None: none."""
     judge: str | None
     """Who reads the generated digits after each epoch: `quick`, a run folder of `tagi train mnist`, or nobody."""
 
@@ -120,9 +125,12 @@ class GanConfig(RunConfig):
         for name in ("code_gain", "var_gain", "discriminator_lr", "generator_lr"):
             positive(name, getattr(self, name))
         own = ("generator_reality_noise_std", "generator_code_noise_std", "generator_continuous_noise_std")
-        for name in (*own, "lead"):
+        for name in (*own, "real_code_noise_std", "real_code_weight", "lead"):
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
+        for name in ("real_code_noise_std", "real_code_weight"):
+            if getattr(self, name) is not None and not find_gan_task(self.task).space.categories:
+                raise ValueError(f"{self.task} has no categorical codes: it takes no {name.replace('_', ' ')}")
         if not 0 < self.noise_decay <= 1:
             raise ValueError(f"noise decay must lie in (0, 1], got {self.noise_decay}")
         if not (self.grain >= 0 and math.isfinite(self.grain)):
@@ -153,6 +161,8 @@ def configure_gan(
     check_device(device)
     if paper and method != "tagi":
         raise ValueError("the paper's setting is that of its own method: --paper goes with method tagi")
+    # A digit survives distortion; of a face's ten codes it is not known what they should be.
+    groups = not paper and kind.has_digits and kind.qnet is not None
     base: dict[str, Any] = {
         "task": task,
         "network": kind.network,
@@ -183,6 +193,7 @@ def configure_gan(
         "joint": not paper,
         "count_frozen": not paper,
         "count_sharing": not paper,
+        "real_code_noise_std": 0.5 if groups and method == "tagi" else None,
         "memory": None if paper else 20_000,
         # Six layers deep, the faces' generator would start with images that hardly differ (docs/design.md).
         "relu_prior": not paper and not kind.has_digits,
@@ -194,6 +205,7 @@ def configure_gan(
         "generator_lr": 1e-3,
         "code_weight": 1.0,
         "continuous_weight": 0.1,
+        "real_code_weight": 1.0 if groups and method == "adam" else None,
         "judge": "quick" if kind.has_digits else None,
         "samples": None,
         "test_samples": None,

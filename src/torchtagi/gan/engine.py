@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from torchtagi.gan.config import GanConfig
-from torchtagi.gan.game import StepReport
+from torchtagi.gan.game import StepReport, with_grain
+from torchtagi.gan.grouping import Grouping
 from torchtagi.gan.latent import Latents, LatentSpace
 from torchtagi.gan.players import Players, Verdict
 from torchtagi.gaussian import Gaussian
@@ -29,6 +30,8 @@ class Engine(ABC):
     players: Players
     memory: nn.Module
     space: LatentSpace
+    grouping: Grouping | None
+    """The classes of real images, if Qnet is to observe any; it is in `memory`, too."""
 
     @abstractmethod
     def begin_epoch(self, epoch: int) -> None:
@@ -39,9 +42,14 @@ class Engine(ABC):
         """Learn from a batch of real images, the epoch's so-manieth from 0. Latent points come from torch's global
         generator."""
 
-    @abstractmethod
     def classes(self, codes: Any) -> Tensor:
         """The class of each categorical code, (n, codes), by Qnet's outputs."""
+        read = [each.argmax(1) for each in self.class_log_probs(codes)]
+        return torch.stack(read, 1) if read else torch.zeros(len(codes), 0, dtype=torch.long)
+
+    @abstractmethod
+    def class_log_probs(self, codes: Any) -> list[Tensor]:
+        """(n, classes) for each categorical code, by Qnet's outputs."""
 
     @abstractmethod
     def fake_probability(self, reality: Any) -> Tensor:
@@ -50,6 +58,20 @@ class Engine(ABC):
     def noises(self) -> dict[str, float]:
         """The noises now in force, for reports; none unless there are some."""
         return {}
+
+    def read_ahead(self, block: Tensor) -> None:
+        """Give classes to the real images of the next batches."""
+        assert self.grouping is not None
+        with looking(self.players):
+            read = [
+                self.class_log_probs(self.players.discriminator(self.seen(part)).codes)
+                for part in block.split(LOOK_BATCH)
+            ]
+        self.grouping.set([torch.cat(parts) for parts in zip(*read, strict=True)])
+
+    def seen(self, images: Tensor) -> Tensor:
+        """Images as D sees them: with grain, if there is any."""
+        return images + with_grain(images, self.config.grain) if self.config.grain else images
 
     # ---- looking: evaluation mode, in batches, without a trace -------------------------------------------
 

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from torchtagi.gan.freezing import frozen
-from torchtagi.gan.heads import FAKE, REAL, Heads
+from torchtagi.gan.heads import FAKE, REAL, CodeLikelihood, Heads
 from torchtagi.gan.latent import Latents, LatentSpace
 from torchtagi.gan.players import Players, Verdict
 from torchtagi.gaussian import Gaussian, cat
@@ -196,6 +196,17 @@ def teach_discriminator(game: Game, real: Tensor, images: Gaussian, latents: Lat
         game.zero_grad()
     game.heads.lead.fill_((fake_opinion - real_opinion) / 2)
     return real_opinion, fake_opinion, code_error
+
+
+def teach_classes(game: Game, real: Tensor, classes: Tensor, likelihood: CodeLikelihood | None = None) -> None:
+    """Qnet observes classes, (n, categorical codes), at real images (`gan.grouping`), as `likelihood` says or else
+    as at generated ones. Pnet learns nothing."""
+    likelihood = likelihood or game.heads.codes
+    assert likelihood is not None
+    game.zero_grad()
+    likelihood.of_classes(game.look(Gaussian(real)).codes, classes).backward()
+    game.discriminator_update.step()
+    game.zero_grad()
 
 
 def teach_generator(game: Game, images: Gaussian, latents: Latents) -> float:

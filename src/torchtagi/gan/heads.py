@@ -59,15 +59,22 @@ class CodeLikelihood(nn.Module):
     def forward(self, z: Gaussian, latents: Latents) -> Tensor:
         """The negative log-evidence of the codes."""
         categories, continuous = self.split(z)
-        terms = [
-            likelihood(part, latents.categories[:, place])
-            for place, (likelihood, part) in enumerate(zip(self.categories, categories, strict=True))
-        ]
+        terms = self.class_terms(categories, latents.categories)
         terms += [
             likelihood(part, latents.continuous[:, place : place + 1].to(part.dtype))
             for place, (likelihood, part) in enumerate(zip(self.continuous, continuous, strict=True))
         ]
         return torch.stack(terms).sum()
+
+    def of_classes(self, z: Gaussian, classes: Tensor) -> Tensor:
+        """The negative log-evidence of the categorical codes alone, (n, categorical codes)."""
+        return torch.stack(self.class_terms(self.split(z)[0], classes)).sum()
+
+    def class_terms(self, parts: list[Gaussian], classes: Tensor) -> list[Tensor]:
+        return [
+            likelihood(part, classes[:, place])
+            for place, (likelihood, part) in enumerate(zip(self.categories, parts, strict=True))
+        ]
 
     def split(self, z: Gaussian) -> tuple[list[Gaussian], list[Gaussian]]:
         """Qnet's outputs by code."""
@@ -84,12 +91,17 @@ class CodeLikelihood(nn.Module):
     @torch.no_grad()
     def read(self, z: Gaussian) -> Tensor:
         """The likeliest class of each categorical code, (n, categorical codes)."""
-        categories, _ = self.split(z)
-        read = []
-        for likelihood, part in zip(self.categories, categories, strict=True):
-            assert isinstance(likelihood, HierarchicalClassification)
-            read.append(likelihood.log_probs(part).argmax(1))
+        read = [each.argmax(1) for each in self.class_log_probs(z)]
         return torch.stack(read, 1) if read else torch.zeros(len(z), 0, dtype=torch.long, device=z.device)
+
+    @torch.no_grad()
+    def class_log_probs(self, z: Gaussian) -> list[Tensor]:
+        """(n, classes) for each categorical code."""
+        found = []
+        for likelihood, part in zip(self.categories, self.split(z)[0], strict=True):
+            assert isinstance(likelihood, HierarchicalClassification)
+            found.append(likelihood.log_probs(part))
+        return found
 
     @property
     def noise_stds(self) -> dict[str, float]:

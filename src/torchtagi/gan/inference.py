@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from torchtagi.gan.config import GanConfig
 from torchtagi.gan.engine import Engine
-from torchtagi.gan.game import Game, StepReport, generate, step, teach_generator
+from torchtagi.gan.game import Game, StepReport, generate, step, teach_classes, teach_generator
+from torchtagi.gan.grouping import Grouping, distorted
 from torchtagi.gan.heads import CodeLikelihood, Heads
 from torchtagi.gan.players import Discriminator, Players
 from torchtagi.gan.tasks import find_gan_task
@@ -36,7 +37,14 @@ class InferenceEngine(Engine):
             )
         self.heads = Heads(config.reality_noise_std, codes)
         self.generator_heads = Heads(self.generator_reality_noise_std, generator_codes)
-        self.memory = self.heads.to(config.device)
+        self.grouping, self.real_codes = None, None
+        if config.real_code_noise_std is not None and codes is not None:
+            self.grouping = Grouping(config.batch_size, len(self.space.categories))
+            self.real_codes = codes.heard_with(config.real_code_noise_std, None).to(config.device)
+        self.memory = nn.ModuleDict({"heads": self.heads})
+        if self.grouping is not None:
+            self.memory["grouping"] = self.grouping
+        self.memory.to(config.device)
         self.generator_heads.to(config.device)
         self.players = channels_last_players(prior_players(config, self.heads), config.device)
         self.game = Game(
@@ -77,17 +85,22 @@ class InferenceEngine(Engine):
                 )
             )
 
+        if config.real_code_noise_std is not None and self.real_codes is not None:
+            self.real_codes.set_noise(config.decayed(config.real_code_noise_std, epoch), None)
+
     def step(self, real: Tensor, batch: int) -> StepReport:
         discriminates = batch % self.config.discriminator_every == 0
+        if discriminates and self.grouping is not None:
+            teach_classes(self.game, distorted(real), self.grouping.of(batch, len(real)), self.real_codes)
         report = step(self.game, real, self.space.sample(len(real)), discriminates)
         for _ in range(self.config.generator_steps - 1):
             latents = self.space.sample(len(real))
             teach_generator(self.game, generate(self.game, latents), latents)
         return report
 
-    def classes(self, codes: Any) -> Tensor:
+    def class_log_probs(self, codes: Any) -> list[Tensor]:
         assert self.heads.codes is not None
-        return self.heads.codes.read(codes)
+        return self.heads.codes.class_log_probs(codes)
 
     def fake_probability(self, reality: Any) -> Tensor:
         return self.heads.reality.predict(reality)

@@ -18,7 +18,8 @@ from torch.nn import functional
 from torchtagi.gan.config import GanConfig
 from torchtagi.gan.engine import Engine
 from torchtagi.gan.freezing import frozen
-from torchtagi.gan.game import StepReport, with_grain
+from torchtagi.gan.game import StepReport
+from torchtagi.gan.grouping import Grouping, distorted
 from torchtagi.gan.inference import channels_last_players
 from torchtagi.gan.latent import Latents
 from torchtagi.gan.players import Discriminator, Players
@@ -50,7 +51,11 @@ class BackpropEngine(Engine):
             ),
             "generator": torch.optim.Adam(self.players.generator.parameters(), config.generator_lr, betas=BETAS),
         }
-        self.memory = AdamMoments(self.optimisers)
+        self.memory = nn.ModuleDict({"moments": AdamMoments(self.optimisers)})
+        self.grouping = None
+        if config.real_code_weight is not None:
+            self.grouping = Grouping(config.batch_size, len(self.space.categories)).to(config.device)
+            self.memory["grouping"] = self.grouping
 
     def begin_epoch(self, epoch: int) -> None:
         self.players.train()
@@ -68,6 +73,10 @@ class BackpropEngine(Engine):
                 loss = loss + self.code_loss(codes, latents)
                 if self.space.categories:
                     report["code_error"] = (self.classes(codes) != latents.categories).float().mean().item()
+            if self.grouping is not None and self.config.real_code_weight is not None:
+                copies = discriminator(self.seen(distorted(real))).codes
+                term = self.class_loss(copies, self.grouping.of(batch, len(real)))
+                loss = loss + self.config.real_code_weight * term
             report["real"], report["fake"] = self.opinion(truth), self.opinion(lie)
             loss.backward()
             self.optimisers["discriminator"].step()
@@ -98,10 +107,6 @@ class BackpropEngine(Engine):
         reality, codes = self.players.discriminator(both, codes_from=len(real))
         return reality[: len(real)], reality[len(real) :], codes
 
-    def seen(self, images: Tensor) -> Tensor:
-        """As D sees them: with grain, if there is any."""
-        return images + with_grain(images, self.config.grain) if self.config.grain else images
-
     def label_loss(self, logits: Tensor, value: float) -> Tensor:
         labels = torch.full_like(logits, value)
         if self.config.label_noise:
@@ -111,24 +116,24 @@ class BackpropEngine(Engine):
 
     def code_loss(self, z: Tensor, latents: Latents) -> Tensor:
         """Cross-entropy of the categories, Gaussian negative log-likelihood of the continuous codes."""
-        loss, start = z.new_zeros(()), 0
-        for place, classes in enumerate(self.space.categories):
-            term = functional.cross_entropy(z[:, start : start + classes], latents.categories[:, place])
-            loss = loss + self.config.code_weight * term
-            start += classes
+        loss = self.config.code_weight * self.class_loss(z, latents.categories)
         if self.space.continuous:
-            mean, log_var = z[:, start:].chunk(2, 1)
+            mean, log_var = z[:, sum(self.space.categories) :].chunk(2, 1)
             term = 0.5 * ((latents.continuous - mean).square() / log_var.exp() + log_var).sum(1).mean()
             loss = loss + self.config.continuous_weight * term
         return loss
+
+    def class_loss(self, z: Tensor, classes: Tensor) -> Tensor:
+        terms = [functional.nll_loss(each, classes[:, i]) for i, each in enumerate(self.class_log_probs(z))]
+        return torch.stack(terms).sum() if terms else z.new_zeros(())
 
     def opinion(self, logits: Tensor) -> float:
         """On Pnet's scale: −1 real, +1 generated."""
         return float(torch.tanh(logits.detach() / 2).mean())
 
-    def classes(self, codes: Any) -> Tensor:
-        read = [part.argmax(1) for part in codes[:, : sum(self.space.categories)].split(self.space.categories, 1)]
-        return torch.stack(read, 1) if read else torch.zeros(len(codes), 0, dtype=torch.long)
+    def class_log_probs(self, codes: Any) -> list[Tensor]:
+        logits = codes[:, : sum(self.space.categories)].split(self.space.categories, 1)
+        return [each.log_softmax(1) for each in logits]
 
     def fake_probability(self, reality: Any) -> Tensor:
         return torch.sigmoid(reality)

@@ -135,6 +135,7 @@ class GanTraining(Resumable[GanConfig]):
         rest = order[sums.batches * config.batch_size :]
         for x in data.batches(self.train.images, config.batch_size, order=rest):
             start = time.perf_counter()
+            self.read_ahead(order)
             report = self.play(x)
             sums.seconds += time.perf_counter() - start
             sums.batches += 1
@@ -144,6 +145,14 @@ class GanTraining(Resumable[GanConfig]):
             if self.run is not None and frame is not None:
                 self.add_frame(frame)
             yield GanStep(self.epoch + 1, sums.images, len(order), report, sums.images / sums.seconds)
+
+    def read_ahead(self, order: Tensor) -> None:
+        """Where a block of real images begins, let Qnet give them classes."""
+        grouping, place = self.engine.grouping, self.sums.batches
+        if grouping is not None and grouping.begins_at(place):
+            first = place * self.config.batch_size
+            block = self.train.images[order[first : first + len(grouping.classes)]]
+            self.engine.read_ahead(block.contiguous(memory_format=torch.channels_last))
 
     def play(self, x: Tensor) -> StepReport:
         try:
