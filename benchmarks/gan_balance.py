@@ -17,7 +17,8 @@ from torchtagi.gan.config import configure_gan
 from torchtagi.gan.training import GanTraining
 from torchtagi.resumable import EpochEnd
 
-ONE = {"reality_noise_std": 1.0, "code_noise_std": 1.0, "continuous_noise_std": 1.0, "memory": None}
+WITHOUT = {"real_code_noise_std": None, "code_noise_std": 0.5, "generator_code_noise_std": 2.0}  # no real codes
+ONE = {**WITHOUT, "reality_noise_std": 1.0, "code_noise_std": 1.0, "continuous_noise_std": 1.0, "memory": None}
 ONE |= {"generator_reality_noise_std": None, "generator_code_noise_std": None, "grain": 0.0, "code_gain": 1.0}
 HALF = {**ONE, "code_noise_std": 0.5, "continuous_noise_std": 0.5}
 MEMORY = {"memory": 20_000}
@@ -42,20 +43,26 @@ SETTINGS: dict[str, dict[str, object]] = {
         **QUIET,
         "generator_reality_noise_std": 3.0,
     },
-    "grain 0.2": {"code_gain": 1.0, "generator_continuous_noise_std": 2.0},
+    "grain 0.2": {**WITHOUT, "code_gain": 1.0, "generator_continuous_noise_std": 2.0},
     "grain 0.2, codes 5 for G": {
+        **WITHOUT,
         "code_gain": 1.0,
         "generator_code_noise_std": 5.0,
         "generator_continuous_noise_std": 5.0,
     },
-    "grain 0.2, code gain 4": {"code_gain": 4.0, "generator_continuous_noise_std": 2.0},
-    "grain 0.2, code gain 2, continuous codes 0.5": {},  # the default
-    "grain 0.2, code gain 3, continuous codes 0.5": {"code_gain": 3.0},
+    "grain 0.2, code gain 4": {**WITHOUT, "code_gain": 4.0, "generator_continuous_noise_std": 2.0},
+    "grain 0.2, code gain 2, continuous codes 0.5": WITHOUT,
+    "grain 0.2, code gain 3, continuous codes 0.5": {**WITHOUT, "code_gain": 3.0},
+    "real codes 0.5": {"code_noise_std": 0.5, "generator_code_noise_std": 2.0},
+    "real codes 0.5, generated codes 2 but 1 for G": {},  # the default
+    "the default, continuous noise learned": {"continuous_noise": "learned", "continuous_noise_std": 0.1},
+    "the default, continuous noise predicted": {"continuous_noise": "predicted"},
 }
 KEPT = (
     *("accuracy", "own_codes", "read_error", "digits_drawn", "frechet", "fake_as_fake", "real_as_fake"),
     *("pixel_std", "train_real", "train_fake", "train_code_error", "train_discriminator_alpha"),
     *("train_generator_alpha", "train_generator_innovation", "train_largest_pixel", "seconds"),
+    *("c1_slant", "c1_width", "c2_slant", "c2_width"),
 )
 
 

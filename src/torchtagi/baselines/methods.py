@@ -1,9 +1,9 @@
 """TAGI's rivals by name: what each is, its hyperparameters, and the small grid on which it is tuned.
 
 A grid is fixed here, the same for every comparison, at most twelve cells each: learning rates around the one that
-its authors or common practice use, times both schedules, for MC-dropout times two rates of dropout. `refined` is a
-second stage: one more hyperparameter, tried at the best cell of the grid. VOGN's and IVON's learning rates are in
-SGD's units (see their modules), so that the same few serve for any number of images.
+its authors or common practice use, times both schedules. `refined` is a second stage: one more hyperparameter, such
+as the rate of dropout, tried at the best cell of the grid. VOGN's and IVON's learning rates are in SGD's units (see
+their modules), so that the same few serve for any number of images.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ DRAWS: Mapping[str, Value] = {"draws": 30, "curve_draws": 5}
 """Networks drawn for a prediction; fewer for the points of a learning curve, measured in the training loop."""
 
 ADAM: Mapping[str, Value] = {"learning_rate": 1e-3, "schedule": "constant", "weight_decay": 0.0}
-ADAM_GRID = product(learning_rate=(3e-4, 1e-3, 3e-3, 1e-2), schedule=SCHEDULES)
+ADAM_GRID = product(learning_rate=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2), schedule=SCHEDULES)
 
 METHODS: Mapping[str, Method] = {
     method.name: method
@@ -99,7 +99,8 @@ METHODS: Mapping[str, Method] = {
             "mc-dropout",
             "MC-dropout",
             {**ADAM, "rate": 0.1, **DRAWS},
-            product(learning_rate=(3e-4, 1e-3, 3e-3), rate=(0.1, 0.3), schedule=SCHEDULES),
+            ADAM_GRID,
+            refined={"rate": (0.05, 0.3)},
         ),
         Method(
             "vogn",

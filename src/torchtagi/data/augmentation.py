@@ -1,4 +1,4 @@
-"""Random shifts, crops and mirror images, for a whole batch at once."""
+"""Random shifts, crops, mirror images and affine maps, for a whole batch at once."""
 
 import math
 

@@ -62,7 +62,8 @@ def balanced_classes(log_probs: Tensor, sharpness: float = SHARPNESS) -> Tensor:
     if log_probs.ndim != 2 or not log_probs.numel():
         raise ValueError(f"log-probabilities must have shape (images, classes), got {tuple(log_probs.shape)}")
     n, classes = log_probs.shape
-    score = log_probs.double() - log_probs.double().mean(0)
+    score = log_probs.cpu().double()  # small, and not every device has doubles
+    score = score - score.mean(0)
     spread = score.square().mean().sqrt()
     score = score * (sharpness / spread) if spread > 0 else score
     price = score.new_zeros(classes)
