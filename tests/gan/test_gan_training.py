@@ -6,13 +6,19 @@ import itertools
 import pytest
 import torch
 
+import small_runs
 from torchtagi import data
+from torchtagi.config import configure
+from torchtagi.data.cifar import CIFAR10_PREPROCESSING
+from torchtagi.evaluation import load_model
 from torchtagi.gan import filmstrip
 from torchtagi.gan.config import configure_gan
 from torchtagi.gan.drawing import as_png, read_png, reference_latents, sample_sheet_latents, sheet
 from torchtagi.gan.evaluation import evaluate_gan
 from torchtagi.gan.filmstrip import frame_after
+from torchtagi.gan.frechet import frechet_distance
 from torchtagi.gan.latent import LatentSpace
+from torchtagi.gan.measuring import MEASURE_SEED
 from torchtagi.gan.training import GanTraining, open_engine
 from torchtagi.runs import Run, RunError, result_rows
 from torchtagi.train import EpochEnd
@@ -104,6 +110,42 @@ def evaluate_gan_here(run, digits):
         found = evaluate_gan(run)
         assert torch.equal(state, torch.get_rng_state())
     return found
+
+
+def test_faces_are_seen_by_their_own_dnet_another_games_or_a_classifiers(tmp_path, colours, trained):
+    sets = faces()
+    config = small("infogan-celeba", epochs=1)
+    run = finished(tmp_path / "run", config, sets)
+    other = finished(tmp_path / "other", dataclasses.replace(config, seed=1), sets)
+    classifier = small_runs.finished(
+        tmp_path / "classifier", configure("cifar10", "3conv", epochs=1, samples=32, test_samples=16), colours
+    )
+
+    def seen_by(folder):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(data, "load_train_test", lambda name: sets)
+            return evaluate_gan(run, folder)
+
+    found = [seen_by(folder and str(folder)) for folder in (None, run.folder, other.folder, classifier.folder)]
+    assert found[0]["judge"] == "its own Dnet"
+    assert found[0]["frechet"] == pytest.approx(found[1]["frechet"], rel=1e-4)
+    assert len({round(each["frechet"], 3) for each in found}) == 3
+    assert found[2]["judge"] == f"Dnet of {other.folder}"
+    assert found[3]["judge"] == f"classifier of {classifier.folder}"
+
+    # by hand: the layer before the last, of the images as CIFAR-10's networks see them
+    engine, _ = open_engine(run)
+    drawn = engine.draw(engine.space.sample(20, torch.Generator().manual_seed(MEASURE_SEED)))
+    net, _ = load_model(classifier)
+    with torch.no_grad():
+        features = [
+            net[:-1](CIFAR10_PREPROCESSING.apply(sets.test.to_uint8(images))).mean
+            for images in (sets.test.images, drawn)
+        ]
+    assert found[3]["frechet"] == pytest.approx(frechet_distance(*features), rel=1e-3)
+
+    with pytest.raises(RunError, match="trained on mnist: a judge of infogan-celeba is another such game"):
+        seen_by(str(trained.folder))
 
 
 def test_noise_decays_each_epoch_for_both_parts(digits):

@@ -26,7 +26,9 @@ def evaluate(
     offline: Offline = False,
     judge: Annotated[
         str | None,
-        typer.Option(help="Of GANs: the run whose classifier reads the digits, or whose Dnet sees the faces."),
+        typer.Option(
+            help="Of GANs: the mnist run that reads the digits; for faces the cifar10 run, or other game, that sees them."
+        ),
     ] = None,
 ) -> None:
     """Error, calibration, AUROCs, confusion matrix, and the detection of foreign images; of a GAN, its measures."""

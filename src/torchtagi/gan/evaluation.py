@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from torchtagi import data
+from torchtagi.data.cifar import CIFAR10_PREPROCESSING
 from torchtagi.gan.config import GanConfig
-from torchtagi.gan.engine import Engine
 from torchtagi.gan.frechet import frechet_distance
-from torchtagi.gan.judge import Judge, judge_from_run, quick_judge
+from torchtagi.gan.judge import Judge, classifier_of, judge_from_run, quick_judge
 from torchtagi.gan.measuring import DRAWN, MEASURE_SEED, as_shown, copying, measure
 from torchtagi.gan.tasks import find_gan_task
 from torchtagi.gan.training import open_engine
@@ -25,9 +26,9 @@ def evaluate_gan(
 ) -> dict[str, Any]:
     """Measure `run` and write `evaluation.json`.
 
-    `judge_folder` names the run whose eyes are used: a `tagi train mnist` run for digits; for faces another game,
-    whose Dnet's features make Fréchet distances comparable. Without it the run's own choice, or for faces its own
-    Dnet.
+    `judge_folder` names the run whose eyes are used: a `tagi train mnist` run for digits; for faces a classifier of
+    CIFAR-10 or another game, whose features make Fréchet distances comparable. Without it the run's own choice, or
+    for faces its own Dnet.
     """
     say = progress or (lambda message: None)
     config = GanConfig.from_json(run.config)
@@ -45,8 +46,11 @@ def evaluate_gan(
     say(f"measuring {drawn:,} generated {task.thing}s")
     found = {**measure(engine, test, judge, drawn), "judge": "its own Dnet" if judge is None else judge.name}
     if judge is None and judge_folder is not None:
-        found["frechet"] = frechet_by(open_other(judge_folder, config.task), engine, test, drawn)
-        found["judge"] = f"Dnet of {judge_folder}"
+        features, found["judge"] = other_eyes(judge_folder, config.task, test)
+        images = as_shown(
+            engine.draw(engine.space.sample(drawn, torch.Generator().manual_seed(MEASURE_SEED))), test
+        )
+        found["frechet"] = frechet_distance(features(test.images), features(images))
     say("looking for copies among the training images")
     found.update(copying(engine, train, test, min(NEIGHBOURS, len(test))))
     found["drawn"], found["epochs"] = drawn, len(run.metrics())
@@ -54,14 +58,19 @@ def evaluate_gan(
     return found
 
 
-def open_other(folder: str, task: str) -> Engine:
+def other_eyes(folder: str, task: str, test: data.ImageSet) -> tuple[Callable[[Tensor], Tensor], str]:
+    """How another run sees images of `test`'s scale, (n, features), and who that is."""
     run = Run.open(folder)
-    if run.config["task"] != task:
-        raise RunError(f"{folder} was trained on {run.config['task']}: its Dnet cannot judge {task}")
-    return open_engine(run)[0]
+    if run.config["task"] == task:
+        return open_engine(run)[0].features, f"Dnet of {folder}"
+    if run.config["task"] != "cifar10":  # the images of both have the same size
+        raise RunError(
+            f"{folder} was trained on {run.config['task']}: a judge of {task} is another such game or a classifier "
+            "of cifar10"
+        )
+    classifier = classifier_of(run)
 
+    def features(images: Tensor) -> Tensor:
+        return classifier.look(CIFAR10_PREPROCESSING.apply(test.to_uint8(images)))[1]
 
-def frechet_by(eyes: Engine, engine: Engine, test: data.ImageSet, drawn: int) -> float:
-    """Fréchet distance with the features of another game's Dnet."""
-    images = engine.draw(engine.space.sample(drawn, torch.Generator().manual_seed(MEASURE_SEED)))
-    return frechet_distance(eyes.features(test.images), eyes.features(as_shown(images, test)))
+    return features, f"classifier of {folder}"

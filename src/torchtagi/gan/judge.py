@@ -45,6 +45,11 @@ def judge_from_run(run: Run) -> Judge:
     """The classifier of a `tagi train mnist` run."""
     if run.config["task"] != "mnist":
         raise RunError(f"{run.folder} was trained on {run.config['task']}: a judge of digits needs a mnist run")
+    return classifier_of(run)
+
+
+def classifier_of(run: Run) -> Judge:
+    """The classifier of a run, its last layer apart."""
     net, likelihood = load_model(run)
     if not isinstance(net, nn.Sequential):
         raise RunError(f"{run.folder}: a judge needs a network of layers in sequence, to take its features from")
