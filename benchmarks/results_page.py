@@ -251,8 +251,24 @@ GAME_COLUMNS = {
 }
 
 
-def games(rows: list[Row]) -> list[str]:
-    """The GANs: every run after its first, every fifth and its last epoch, and what it draws in the end."""
+def played_in(runs: Iterable[Run]) -> dict[str, Row]:
+    """The evaluations of games, by run."""
+    found = {run.folder.name: run.evaluation() or {} for run in runs}
+    return {name: evaluation for name, evaluation in found.items() if "neighbour_ratio" in evaluation}
+
+
+def copying_line(found: Row) -> str:
+    """What the evaluation of a game says about copies, and whose eyes its Fréchet distance is by."""
+    return (
+        f"Evaluated after {found['epochs']} epochs by {found['judge']}: Fréchet {found['frechet']:.2f}. "
+        f"Generated images are {found['neighbour_ratio']:.2f} times as far from their nearest training image as "
+        "held-out images are from theirs."
+    )
+
+
+def games(rows: list[Row], evaluations: Mapping[str, Row]) -> list[str]:
+    """The GANs: every run after its first, every fifth and its last epoch, and what it draws in the end.
+    `evaluations` are by run."""
     lines = [
         "## GANs (section 4)",
         "",
@@ -286,11 +302,15 @@ def games(rows: list[Row]) -> list[str]:
         for network, setting, seed in of_task:
             name = f"{task}-{network}-{setting}-seed{seed}"
             lines += [
-                f"Drawn by {setting}, seed {seed}, a category a row where there is one:",
+                f"Drawn by {setting}, seed {seed}, a category a row where there is one:"
+                if task == "infogan-mnist"
+                else f"Drawn by {setting}, seed {seed}:",
                 "",
                 f"![drawn by {name}](../results/{name}/samples.png)",
                 "",
             ]
+            if name in evaluations:
+                lines += [copying_line(evaluations[name]), ""]
     return lines
 
 
@@ -310,7 +330,13 @@ def comparison_sections(tables: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def page(rows: list[Row], evaluations: list[Row], comparisons: Mapping[str, str] | None = None) -> str:
+def page(
+    rows: list[Row],
+    evaluations: list[Row],
+    comparisons: Mapping[str, str] | None = None,
+    played: Mapping[str, Row] | None = None,
+) -> str:
+    """`comparisons` are tables by name, `played` evaluations of games by run."""
     curves: dict[str, dict[str, dict[str, list[Row]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for row in rows:
         if row.get("method", "tagi") != "tagi":
@@ -341,7 +367,7 @@ def page(rows: list[Row], evaluations: list[Row], comparisons: Mapping[str, str]
     lines += calibration_table(grouped.get("cifar10", {}))
     lines += foreign_table(evaluations)
     lines += first_epoch_table(grouped.get("cifar10", {}))
-    lines += games(rows)
+    lines += games(rows, played or {})
     lines += comparison_sections(comparisons or {})
     return "\n".join(lines).rstrip() + "\n"
 
@@ -349,6 +375,9 @@ def page(rows: list[Row], evaluations: list[Row], comparisons: Mapping[str, str]
 if __name__ == "__main__":
     runs = recorded(ROOT / "results")
     evaluations = evaluations_of(runs)
-    (ROOT / "docs" / "results.md").write_text(page(rows_of(runs), evaluations, comparisons_in(ROOT / "results")))
+    played = played_in(runs)
+    (ROOT / "docs" / "results.md").write_text(
+        page(rows_of(runs), evaluations, comparisons_in(ROOT / "results"), played)
+    )
     if evaluations:
         draw_reliability(evaluations, ROOT / "docs" / FIGURE)

@@ -12,7 +12,9 @@ def test_the_results_page_is_up_to_date() -> None:
     script = runpy.run_path(str(ROOT / "benchmarks" / "results_page.py"))
     runs = recorded(ROOT / "results")
     comparisons = script["comparisons_in"](ROOT / "results")
-    expected = script["page"](script["rows_of"](runs), script["evaluations_of"](runs), comparisons)
+    expected = script["page"](
+        script["rows_of"](runs), script["evaluations_of"](runs), comparisons, script["played_in"](runs)
+    )
     assert (ROOT / "docs" / "results.md").read_text() == expected, "run `make docs`"
 
 
@@ -38,7 +40,11 @@ def test_the_results_page_shows_games_and_comparisons(tmp_path) -> None:
     rows = [row | {"epoch": epoch, "accuracy": epoch / 10, "frechet": 2.0} for epoch in range(1, 8)]
     (tmp_path / "compare-mnist").mkdir()
     (tmp_path / "compare-mnist" / "table.md").write_text("| tagi | 1 |\n")
-    text = script["page"](rows, [], script["comparisons_in"](tmp_path))
+    found = {"epochs": 7, "judge": "a judge", "frechet": 1.5, "neighbour_ratio": 0.94}
+    text = script["page"](
+        rows, [], script["comparisons_in"](tmp_path), {"infogan-mnist-infogan-default-seed0": found}
+    )
+    assert "Evaluated after 7 epochs by a judge: Fréchet 1.50. Generated images are 0.94 times as far" in text
     shown = [line for line in text.splitlines() if line.startswith("| default, seed 0 |")]
     assert shown == [f"| default, seed 0 | {epoch} | {epoch / 10:.3f} | 2.00 |" for epoch in (1, 5, 7)]
     assert "../results/infogan-mnist-infogan-default-seed0/samples.png" in text

@@ -27,7 +27,7 @@ def evaluate(
     judge: Annotated[
         str | None,
         typer.Option(
-            help="Of GANs: the mnist run that reads the digits; for faces the cifar10 run, or other game, that sees them."
+            help="Of GANs: the mnist run that reads digits, or the cifar10 run or other game that looks at faces."
         ),
     ] = None,
 ) -> None:
