@@ -55,6 +55,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "grain 0.2, code gain 3, continuous codes 0.5": {**WITHOUT, "code_gain": 3.0},
     "real codes 0.5": {"code_noise_std": 0.5, "generator_code_noise_std": 2.0},
     "real codes 0.5, generated codes 2 but 1 for G": {},  # the default
+    "real codes 0.5, generated codes 6 but 1 for G": {"code_noise_std": 6.0},
     "the default, continuous noise learned": {"continuous_noise": "learned", "continuous_noise_std": 0.1},
     "the default, continuous noise predicted": {"continuous_noise": "predicted"},
 }
