@@ -8,8 +8,8 @@ Asano et al. 2020 without a generator).
 
 Left to itself, Qnet would agree with itself best by reading one class everywhere. Classes are therefore read of a
 block of images at once, and each is given its equal share: of all assignments that do so, the one that Qnet finds
-likeliest, up to an entropy that makes it quick to find (Sinkhorn's iteration). In a batch of 16 the ten digits do not
-have equal shares; in a block of hundreds they nearly do (docs/design.md has figures).
+likeliest, up to an entropy that makes it quick to find (Sinkhorn's iteration). In a batch of 16 the ten digits do
+not have equal shares; in a block of hundreds they nearly do (docs/design.md has figures).
 """
 
 from __future__ import annotations
