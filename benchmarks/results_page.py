@@ -277,6 +277,9 @@ def games(rows: list[Row], evaluations: Mapping[str, Row]) -> list[str]:
         "*Codes misread*: by Qnet in generated images during the epoch. *Judge*: an independent classifier that",
         "does not read the code's digit.",
         '*Slant, width*: correlation with the continuous codes. *P*: Pnet\'s probability of "generated".',
+        "*Fréchet*: of the judge's features, for faces of the game's own Dnet, so that only evaluations by one and",
+        "the same classifier compare. Judges have the names of their run folders: `runs/m0` is an epoch of",
+        "`tagi train mnist`, `runs/cifar-3conv-bn-until1` fifteen of `tagi train cifar10 --arch 3conv-bn`.",
         "",
     ]
     for task, heading in GAMES.items():
