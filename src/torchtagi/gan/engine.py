@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torchtagi.gan.config import GanConfig
 from torchtagi.gan.game import StepReport, with_grain
 from torchtagi.gan.grouping import Grouping
+from torchtagi.gan.heads import likeliest_classes
 from torchtagi.gan.latent import Latents, LatentSpace
 from torchtagi.gan.players import Players, Verdict
 from torchtagi.gaussian import Gaussian
@@ -44,8 +45,7 @@ class Engine(ABC):
 
     def classes(self, codes: Any) -> Tensor:
         """The class of each categorical code, (n, codes), by Qnet's outputs."""
-        read = [each.argmax(1) for each in self.class_log_probs(codes)]
-        return torch.stack(read, 1) if read else torch.zeros(len(codes), 0, dtype=torch.long)
+        return likeliest_classes(self.class_log_probs(codes), len(codes))
 
     @abstractmethod
     def class_log_probs(self, codes: Any) -> list[Tensor]:

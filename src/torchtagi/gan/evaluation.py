@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from torchtagi import data
 from torchtagi.data.cifar import CIFAR10_PREPROCESSING
 from torchtagi.gan.config import GanConfig
-from torchtagi.gan.frechet import frechet_distance
 from torchtagi.gan.judge import Judge, classifier_of, judge_from_run, quick_judge
-from torchtagi.gan.measuring import DRAWN, MEASURE_SEED, as_shown, copying, measure
+from torchtagi.gan.measuring import DRAWN, copying, measure
 from torchtagi.gan.tasks import find_gan_task
 from torchtagi.gan.training import open_engine
 from torchtagi.runs import EVALUATION, Run, RunError
@@ -39,18 +37,16 @@ def evaluate_gan(
     train, test = sets.train.subset(slice(config.samples)), sets.test.subset(slice(config.test_samples))
     drawn = min(DRAWN, len(test))
     judge: Judge | None = None
+    eyes, name = None, "its own Dnet"
     if task.has_digits:
         wanted = judge_folder or config.judge or "quick"
         say(f"asking a judge: {wanted}")
         judge = quick_judge(train) if wanted == "quick" else judge_from_run(Run.open(wanted))
+        name = judge.name
+    elif judge_folder is not None:
+        eyes, name = other_eyes(judge_folder, config.task, test)
     say(f"measuring {drawn:,} generated {task.thing}s")
-    found = {**measure(engine, test, judge, drawn), "judge": "its own Dnet" if judge is None else judge.name}
-    if judge is None and judge_folder is not None:
-        features, found["judge"] = other_eyes(judge_folder, config.task, test)
-        images = as_shown(
-            engine.draw(engine.space.sample(drawn, torch.Generator().manual_seed(MEASURE_SEED))), test
-        )
-        found["frechet"] = frechet_distance(features(test.images), features(images))
+    found = {**measure(engine, test, judge, drawn, eyes), "judge": name}
     say("looking for copies among the training images")
     found.update(copying(engine, train, test, min(NEIGHBOURS, len(test))))
     found["drawn"], found["epochs"] = drawn, len(run.metrics())

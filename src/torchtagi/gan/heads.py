@@ -91,8 +91,7 @@ class CodeLikelihood(nn.Module):
     @torch.no_grad()
     def read(self, z: Gaussian) -> Tensor:
         """The likeliest class of each categorical code, (n, categorical codes)."""
-        read = [each.argmax(1) for each in self.class_log_probs(z)]
-        return torch.stack(read, 1) if read else torch.zeros(len(z), 0, dtype=torch.long, device=z.device)
+        return likeliest_classes(self.class_log_probs(z), len(z)).to(z.device)
 
     @torch.no_grad()
     def class_log_probs(self, z: Gaussian) -> list[Tensor]:
@@ -134,6 +133,12 @@ class CodeLikelihood(nn.Module):
         for part in self.continuous if continuous_noise_std is not None else ():
             if isinstance(part, Regression):
                 part.noise_std = torch.tensor(continuous_noise_std)
+
+
+def likeliest_classes(log_probs: list[Tensor], images: int) -> Tensor:
+    """(images, categorical codes) from the log-probabilities (images, classes) of each code; there may be none."""
+    read = [each.argmax(1) for each in log_probs]
+    return torch.stack(read, 1) if read else torch.zeros(images, 0, dtype=torch.long)
 
 
 class Heads(nn.Module):

@@ -2,13 +2,15 @@
 
 accuracy, own_codes    Qnet on real test digits, codes assigned to digits (`assignment`)
 read_error, …          the judge on generated digits (`realism`)
-frechet                between features of real and generated images: the judge's, or without one Dnet's own; like
-                       the judge's reading, of images with their pixels clipped to the colours that there are
+frechet                between features of real and generated images: the judge's, or without one Dnet's own or other
+                       eyes'; like the judge's reading, of images with their pixels clipped to the colours that
+                       there are
 fake_as_fake, …        Pnet's mean probability of "generated" for generated and for real test images
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,8 +28,17 @@ MEASURE_SEED = 11  # every epoch and every run is measured at the same latent po
 DRAWN = 2000
 
 
-def measure(engine: Engine, test: data.ImageSet, judge: Judge | None, drawn: int = DRAWN) -> dict[str, Any]:
-    """What can be said after an epoch, in seconds; lists for the readers of one run, numbers for tables."""
+def measure(
+    engine: Engine,
+    test: data.ImageSet,
+    judge: Judge | None,
+    drawn: int = DRAWN,
+    eyes: Callable[[Tensor], Tensor] | None = None,
+) -> dict[str, Any]:
+    """What can be said after an epoch, in seconds; lists for the readers of one run, numbers for tables.
+
+    Without a judge, `eyes` maps images to the features (n, f) that are compared, as Dnet does unless given.
+    """
     latents = engine.space.sample(drawn, torch.Generator().manual_seed(MEASURE_SEED))
     images = engine.draw(latents)
     real = test.images.cpu()
@@ -57,7 +68,8 @@ def measure(engine: Engine, test: data.ImageSet, judge: Judge | None, drawn: int
         found.update(realism(judge, shown, real, codes, assignment.digit_of if assignment else ()))
         found.update(code_effects(latents, brightness(images, test)))
     else:
-        found["frechet"] = frechet_distance(engine.features(real), engine.features(shown))
+        eyes = eyes or engine.features
+        found["frechet"] = frechet_distance(eyes(real), eyes(shown))
     return found
 
 
