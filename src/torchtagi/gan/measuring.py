@@ -3,8 +3,8 @@
 accuracy, own_codes    Qnet on real test digits, codes assigned to digits (`assignment`)
 read_error, …          the judge on generated digits (`realism`)
 frechet                between features of real and generated images: the judge's, or without one Dnet's own or
-                       other eyes'; like the judge's reading, of images with their pixels clipped to the colours that
-                       there are
+                       other eyes'; like the judge's reading, of images with their pixels clipped to the colours
+                       that there are
 fake_as_fake, …        Pnet's mean probability of "generated" for generated and for real test images
 """
 
