@@ -63,7 +63,7 @@ from torch import distributed as dist
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from torchtagi.listening import Heard, Ledger, Tap
-from torchtagi.message_group import Group, Tensors, largest, sharing_factors
+from torchtagi.message_group import Group, Tensors, largest, sharing_factors, totals
 from torchtagi.parameter import GaussianParameter, Places
 
 RULES = ("coherent", "capped", "paper")
@@ -301,7 +301,7 @@ class Update(torch.optim.Optimizer):
             return 0.0
         variances, dmeans = map(list, zip(*rows, strict=True))
         terms = torch._foreach_mul(torch._foreach_mul(variances, dmeans), dmeans)
-        return sum(total.item() for total in torch._foreach_norm(terms, 1)) * self.averaged_over**2
+        return sum(totals(terms)) * self.averaged_over**2
 
     def line_search(self, heard: Heard, q: float, q_frozen: float = 0.0) -> float:
         """α of the coherent rule."""
