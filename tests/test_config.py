@@ -42,6 +42,8 @@ def test_default_setting():
         ({"signal_spread": 0.5}, "default-spread0.5"),
         ({"sharing_until": None}, "default-sharingalways"),
         ({"sharing_until": 2}, "default-sharinguntil2"),
+        ({"average": 0}, "default-noaverage"),
+        ({"average": 100}, "default-average100"),
     ],
 )
 def test_a_changed_hyperparameter_shows_in_the_name(changes, setting):
@@ -73,6 +75,7 @@ def test_the_norms_place_shows_in_the_name_and_reaches_the_network():
         ({"noise_decay": 1.1}, "decay .* got 1.1"),
         ({"network": "vgg"}, "no network 'vgg'"),
         ({"signal_spread": -1.0}, "signal spread .* got -1.0"),
+        ({"average": -1}, "average .* got -1"),
         ({"norm_first": True}, "norm first .* cnn of mnist has none"),
         ({"device": "abacus"}, "device 'abacus' cannot be used"),
     ],

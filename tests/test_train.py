@@ -198,10 +198,15 @@ def test_resume_refuses_a_checkpoint_without_a_position(digits, tmp_path):
     config = small(epochs=1, samples=32, test_samples=20)
     run = Run.create(tmp_path / "run", config.as_json())
     training = Training(config, run, digits)
-    tagi.save(run.checkpoint, training.learner.net, training.learner.likelihood)
+    learner = training.learner
+    tagi.save(run.checkpoint, learner.predicting, learner.link, **learner.learning)
     with pytest.raises(CheckpointError, match="does not say where"):
         Training.resume(run, sets=digits)
-    run.save(training.learner.net, training.learner.likelihood, {"epoch": 0, "sums": {"rubbish": 1}})
+    position = {"epoch": 0, "sums": {"rubbish": 1}}
+    run.save(learner.predicting, learner.link, position, **learner.learning)
+    with pytest.raises(CheckpointError, match="how many posteriors"):
+        Training.resume(run, sets=digits)
+    run.save(learner.predicting, learner.link, {**position, "averaged": 0}, **learner.learning)
     with pytest.raises(CheckpointError, match="cannot be read"):
         Training.resume(run, sets=digits)
 

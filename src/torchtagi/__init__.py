@@ -3,6 +3,7 @@
 __version__ = "0.1.0"
 
 from torchtagi import nn
+from torchtagi.averaging import Average
 from torchtagi.checkpoint import CheckpointError, load, restore, save
 from torchtagi.condition import CHUNK, condition
 from torchtagi.gaussian import Gaussian, cat
@@ -13,12 +14,14 @@ from torchtagi.likelihood import (
     HierarchicalClassification,
     Regression,
 )
+from torchtagi.nn.affine import multiply_in
 from torchtagi.parameter import GaussianParameter
 from torchtagi.prior import keep_signal, match_prior, spread_signal, use_relu_prior
 from torchtagi.update import Update
 
 __all__ = [
     "CHUNK",
+    "Average",
     "Binary",
     "CheckpointError",
     "ClassPrediction",
@@ -34,6 +37,7 @@ __all__ = [
     "keep_signal",
     "load",
     "match_prior",
+    "multiply_in",
     "nn",
     "restore",
     "save",

@@ -29,6 +29,7 @@ from torchtagi.models.classifiers import ResidualBlock
 from torchtagi.nn import Layer
 
 FORMAT = 1
+PARTS = ("net", "likelihood")
 ABSTRACT = ("Layer", "Module", "ModuleList")
 BUILDABLE: dict[str, type[nn.Module]] = {
     **{name: getattr(torchtagi.nn, name) for name in torchtagi.nn.__all__ if name not in ABSTRACT},
@@ -86,10 +87,17 @@ def build(description: Any) -> nn.Module:
 
 
 def save(
-    path: str | Path, net: nn.Module, likelihood: nn.Module | None = None, extra: dict[str, Any] | None = None
+    path: str | Path,
+    net: nn.Module,
+    likelihood: nn.Module | None = None,
+    extra: dict[str, Any] | None = None,
+    **others: nn.Module,
 ) -> None:
-    """Write a checkpoint atomically: the file at `path` is the old one or the whole new one, never a part."""
-    modules = {"net": net} if likelihood is None else {"net": net, "likelihood": likelihood}
+    """Write a checkpoint atomically: the file at `path` is the old one or the whole new one, never a part.
+
+    `others` are kept beside them under their names, for `restore`; `load` passes them over.
+    """
+    modules = named(net, likelihood, others)
     tensors = {
         # a copy: safetensors refuses tensors that share memory, as those of a layer used twice do
         f"{part}.{key}": value.detach().cpu().clone(memory_format=torch.contiguous_format)
@@ -123,7 +131,10 @@ def load(path: str | Path) -> Saved:
     """Rebuild the network, and the likelihood if one was saved, from a checkpoint alone."""
     header, tensors = read(path)
     parts: dict[str, nn.Module] = {}
-    for part, description in header["architecture"].items():
+    for part in PARTS:
+        if part not in header["architecture"]:
+            continue
+        description = header["architecture"][part]
         if description is None:
             raise CheckpointError(
                 f"{path}: the {part} has a module of your own, or parameters used twice, so it cannot be rebuilt "
@@ -145,10 +156,16 @@ def load(path: str | Path) -> Saved:
     return Saved(parts["net"], parts.get("likelihood"), header["extra"], header["versions"])
 
 
-def restore(path: str | Path, net: nn.Module, likelihood: nn.Module | None = None) -> dict[str, Any]:
+def named(net: nn.Module, likelihood: nn.Module | None, others: dict[str, nn.Module]) -> dict[str, nn.Module]:
+    return {"net": net, **({} if likelihood is None else {"likelihood": likelihood}), **others}
+
+
+def restore(
+    path: str | Path, net: nn.Module, likelihood: nn.Module | None = None, **others: nn.Module
+) -> dict[str, Any]:
     """Load a checkpoint into a network that exists; returns the `extra` saved with it."""
     header, tensors = read(path)
-    modules = {"net": net} if likelihood is None else {"net": net, "likelihood": likelihood}
+    modules = named(net, likelihood, others)
     for part, module in modules.items():
         compare(path, part, module, tensors)
     for part, module in modules.items():

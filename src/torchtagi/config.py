@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchtagi.nn.affine import PRECISIONS
 from torchtagi.parameter import GaussianParameter
 from torchtagi.run_config import ClassifierConfig, check_device, whole
 from torchtagi.runs import Row
@@ -38,6 +39,10 @@ class TrainConfig(ClassifierConfig):
     """The last epoch, counted from 1, in which it is counted: later ones repeat what the images said. None: all."""
     norm_first: bool = False
     """Norm layers stand before their ReLU; behind it, the authors' order, unless set."""
+    average: int = 0
+    """Predictions are made by the mean of about so many posteriors, the last ones (`averaging`); 0: by the last."""
+    precision: str = "float32"
+    """What convolutions multiply in; everything is kept and added up in float32 (`nn.multiply_in`)."""
 
     def __post_init__(self) -> None:
         network = find_task(self.task).network(self.network)
@@ -47,6 +52,9 @@ class TrainConfig(ClassifierConfig):
             raise ValueError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
         self.check_sizes()
         whole("prior_inputs", self.prior_inputs, 0)
+        whole("average", self.average, 0)
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
         if self.sharing_until is not None:
             whole("sharing_until", self.sharing_until, 1)
         if not (self.signal_spread >= 0 and math.isfinite(self.signal_spread)):
@@ -77,7 +85,7 @@ class TrainConfig(ClassifierConfig):
         return {**super().as_json(), "parameters": weights}
 
 
-NOT_IN_SETTING = ("task", "network", "setting", "seed", "epochs", "measure_every", "device", "threads")
+NOT_IN_SETTING = ("task", "network", "setting", "seed", "epochs", "measure_every", "device", "threads", "precision")
 SHORT = {
     "batch_size": "batch",
     "noise_std": "noise",
@@ -121,6 +129,7 @@ def configure(
         "samples": None,
         "draw_samples": False,
         "test_samples": None,
+        "precision": "float32",
         "measure_every": 1,
         "batch_size": 16,
         **(paper_setting(chosen) if paper else default_setting(kind)),
@@ -150,6 +159,7 @@ def paper_setting(network: Network) -> dict[str, Any]:
         "count_sharing": False,
         "sharing_until": None,
         "differentiate_statistics": False,
+        "average": 0,
         "norm_first": False,
         "augment": network.paper_augments,
         "augment_from": 1,
@@ -170,6 +180,7 @@ def default_setting(task: Task) -> dict[str, Any]:
         # Exact for images seen once, it makes weights too sure when they are seen again (docs/design.md).
         "sharing_until": 1,
         "differentiate_statistics": True,
+        "average": 500,  # 300 to 3,000 did the same (docs/design.md)
         "norm_first": False,
         # In the first epoch every image is new. Seen again unchanged it would count as evidence, and is none.
         "augment": True,
@@ -182,6 +193,8 @@ def describe_change(name: str, value: Any) -> str:
         return "-learnednoise" if value else ""  # a given noise speaks for itself
     if name == "sharing_until" and value is None:
         return "-sharingalways"
+    if name == "average" and not value:
+        return "-noaverage"
     if value is None or isinstance(value, bool):
         return f"-{'' if value else 'no'}{SHORT.get(name, name.replace('_', ''))}"
     return f"-{SHORT.get(name, name.replace('_', ''))}{value}"

@@ -17,6 +17,7 @@ from torchtagi import data, metrics
 from torchtagi.baselines import load_rival
 from torchtagi.learner import Predictor
 from torchtagi.likelihood import ClassPrediction, HierarchicalClassification
+from torchtagi.nn.affine import PRECISIONS, multiply_in
 from torchtagi.prediction import Scores, channels_last, predict, scores
 from torchtagi.runs import EVALUATION, Run, RunError
 from torchtagi.tasks import Task, find_task
@@ -96,6 +97,7 @@ def load_model(run: Run, device: str = "cpu") -> tuple[nn.Module, HierarchicalCl
         saved = run.load()
     if not isinstance(saved.likelihood, HierarchicalClassification):
         raise RunError(f"{run.folder} is not a classifier: its likelihood is {type(saved.likelihood).__name__}")
+    multiply_in(saved.net, PRECISIONS[run.config.get("precision", "float32")])
     return channels_last(saved.net, device).eval(), saved.likelihood.to(device).eval()
 
 

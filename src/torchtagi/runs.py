@@ -115,12 +115,12 @@ class Run:
     def checkpoint(self) -> Path:
         return self.folder / CHECKPOINT
 
-    def save(self, net: nn.Module, likelihood: nn.Module, position: Row) -> None:
-        checkpoint.save(self.checkpoint, net, likelihood, {"position": position})
+    def save(self, net: nn.Module, likelihood: nn.Module, position: Row, **others: nn.Module) -> None:
+        checkpoint.save(self.checkpoint, net, likelihood, {"position": position}, **others)
 
-    def restore(self, net: nn.Module, likelihood: nn.Module) -> Row:
-        """Load the checkpoint into `net` and `likelihood`; returns the position it was saved at."""
-        return self.position(checkpoint.restore(self.checkpoint, net, likelihood))
+    def restore(self, net: nn.Module, likelihood: nn.Module, **others: nn.Module) -> Row:
+        """Load the checkpoint into `net`, `likelihood` and `others`; returns the position it was saved at."""
+        return self.position(checkpoint.restore(self.checkpoint, net, likelihood, **others))
 
     def save_tensors(self, tensors: dict[str, Tensor], position: Row) -> None:
         checkpoint.save_tensors(self.checkpoint, tensors, {"position": position})

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import torch
 from torch import Tensor
 
 from torchtagi import data
+from torchtagi.averaging import Average
+from torchtagi.checkpoint import CheckpointError
 from torchtagi.condition import CHUNK, condition
 from torchtagi.config import TrainConfig
 from torchtagi.gaussian import Gaussian
 from torchtagi.likelihood import ClassPrediction, HierarchicalClassification
+from torchtagi.nn.affine import PRECISIONS, multiply_in
 from torchtagi.nn.norm import Norm
 from torchtagi.prediction import channels_last, predict
 from torchtagi.prior import keep_signal, match_prior, spread_signal, use_relu_prior
@@ -19,22 +23,33 @@ from torchtagi.runs import Row, Run
 from torchtagi.tasks import find_task
 from torchtagi.update import Update
 
+LISTEN_EVERY = 10  # steps: how often the average is asked beforehand; each time costs half a step
+
 
 class TagiLearner:
-    """Closed-form inference on batches; its checkpoint holds the posterior and the likelihood's noise."""
+    """Closed-form inference on batches; its checkpoint holds the posterior and the likelihood's noise.
+
+    With `average`, predictions are those of the last posteriors' mean. It is surer than the network that learns, so
+    it has a likelihood of its own: `link`, which hears what it says of every tenth batch before that is learned.
+    """
 
     def __init__(self, config: TrainConfig, train: data.ImageSet) -> None:
         self.config = config
         self.net = prior_network(config, train)
+        multiply_in(self.net, PRECISIONS[config.precision])
         self.likelihood = HierarchicalClassification(
             len(find_task(config.task).classes), config.noise_std, config.learn_noise
         ).to(config.device)
         self.posterior = Update(self.net, config.rule, count_sharing=config.count_sharing)
+        self.average = Average(self.net, config.average) if config.average else None
+        self.predicting, self.link = self.net, self.likelihood
+        if self.average is not None:
+            self.predicting, self.link = self.average.net, copy.deepcopy(self.likelihood)
 
     def start_epoch(self, epoch: int) -> None:
         self.net.train()
         self.likelihood.train()
-        self.likelihood.noise_std = self.config.noise_in(epoch)
+        self.likelihood.noise_std = self.link.noise_std = self.config.noise_in(epoch)
         self.posterior.count_sharing = self.config.counts_sharing_in(epoch)
 
     def learn(self, x: Tensor, y: Tensor) -> tuple[int, dict[str, float]]:
@@ -46,27 +61,45 @@ class TagiLearner:
             wrong.append(int((self.likelihood.log_probs(z).argmax(1) != labels).sum()))
 
         for inputs, labels in zip(x.split(chunk), y.split(chunk), strict=True):
+            if self.average is not None and self.average.count % LISTEN_EVERY == 1:
+                with torch.no_grad():
+                    self.link.score_link(self.predicting(inputs), labels)
             condition(self.net, self.likelihood, self.posterior, inputs, labels, chunk, before=compare)
             reports.append(self.posterior.reports[0])
+            if self.average is not None:
+                self.average.follow()
         return sum(wrong), {
             key: sum(report[key] for report in reports) / len(reports) for key in ("alpha", "innovation")
         }
 
     def predict(self, images: Tensor) -> ClassPrediction:
-        return predict(self.net, self.likelihood, images)
+        return predict(self.predicting, self.link, images)
 
     def measures(self) -> dict[str, float]:
         """The noise that messages assume, and that of predictions, which may have their own."""
         return {
             "noise_std": math.sqrt(self.likelihood.learned_noise_var.item()),
-            "link_noise_std": math.sqrt(self.likelihood.predictive_noise_var.item()),
+            "link_noise_std": math.sqrt(self.link.predictive_noise_var.item()),
         }
 
     def save(self, run: Run, position: Row) -> None:
-        run.save(self.net, self.likelihood, position)
+        """The file's network is the one that predicts."""
+        averaged = 0 if self.average is None else self.average.count
+        run.save(self.predicting, self.link, {**position, "averaged": averaged}, **self.learning)
 
     def restore(self, run: Run) -> Row:
-        return run.restore(self.net, self.likelihood)
+        position = run.restore(self.predicting, self.link, **self.learning)
+        if self.average is not None:
+            averaged = position.get("averaged")
+            if not isinstance(averaged, int):
+                raise CheckpointError(f"{run.checkpoint}: does not say how many posteriors its average holds")
+            self.average.count = averaged
+        return position
+
+    @property
+    def learning(self) -> dict[str, torch.nn.Module]:
+        """The network that learns and its likelihood, where they are not those that predict."""
+        return {} if self.average is None else {"learning_net": self.net, "learning_likelihood": self.likelihood}
 
 
 def prior_network(config: TrainConfig, train: data.ImageSet) -> torch.nn.Module:

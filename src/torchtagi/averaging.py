@@ -1,0 +1,49 @@
+"""The mean of a network's last posteriors: what to predict with, while the network itself learns on.
+
+Conditioning on one batch after the other is a filter. Each weight's variance is learned as if the others stood
+still, so the variances stay wider than what is really known; a wide prior makes long steps, and the means wander
+about what they should be. Where steps do not shrink as they should, the mean of the iterates is closer than the
+last of them (Polyak & Juditsky 1992). With n posteriors so far
+
+    m̄ ← m̄ + w (m − m̄),        w = max(1/steps, 2/(n + 1))
+
+is a mean over about the last `steps` of them and, before there are as many, over the later half of all. Variances
+and running statistics are averaged alike. The network that learns knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+
+class Average:
+    """Follows `net`; `.net` is a copy of it in evaluation mode that holds the average.
+
+    average = Average(net)
+    for x, y in loader:
+        condition(net, likelihood, posterior, x, y)
+        average.follow()
+    likelihood.predict(average.net(x))
+    """
+
+    def __init__(self, net: nn.Module, steps: int = 500) -> None:
+        if steps < 1:
+            raise ValueError(f"steps must be at least 1, got {steps}")
+        self.steps, self.count = steps, 0
+        self.net: nn.Module = copy.deepcopy(net).requires_grad_(False).eval()
+        self.own, self.followed = tensors(self.net), tensors(net)
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """Take in what the network is now."""
+        self.count += 1
+        torch._foreach_lerp_(self.own, self.followed, max(1 / self.steps, 2 / (self.count + 1)))
+
+
+def tensors(net: nn.Module) -> list[Tensor]:
+    """What is averaged: parameters and running statistics, but no counters."""
+    everything = (*net.parameters(), *net.buffers())
+    return [tensor.detach() for tensor in everything if tensor.is_floating_point()]
