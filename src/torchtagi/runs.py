@@ -136,6 +136,13 @@ class Run:
             raise CheckpointError(f"{self.checkpoint}: does not say where in its training it was saved")
         return position
 
+    def averaged(self, position: Row) -> int:
+        """How many posteriors the checkpoint's average holds."""
+        count = position.get("averaged")
+        if not isinstance(count, int):
+            raise CheckpointError(f"{self.checkpoint}: does not say how many posteriors its average holds")
+        return count
+
     def require_checkpoint(self) -> None:
         if not self.checkpoint.is_file():
             raise RunError(f"{self.folder} has no {CHECKPOINT}: only its configuration and metrics were kept")

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from torchtagi import data
 from torchtagi.averaging import Average
-from torchtagi.checkpoint import CheckpointError
 from torchtagi.condition import CHUNK, condition
 from torchtagi.config import TrainConfig
 from torchtagi.gaussian import Gaussian
@@ -90,10 +89,7 @@ class TagiLearner:
     def restore(self, run: Run) -> Row:
         position = run.restore(self.predicting, self.link, **self.learning)
         if self.average is not None:
-            averaged = position.get("averaged")
-            if not isinstance(averaged, int):
-                raise CheckpointError(f"{run.checkpoint}: does not say how many posteriors its average holds")
-            self.average.count = averaged
+            self.average.count = run.averaged(position)
         return position
 
     @property

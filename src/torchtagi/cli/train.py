@@ -119,7 +119,7 @@ def train(
 
         for name, value in (
             *(("--arch", arch), ("--noise", noise), ("--augment", augment)),
-            *(("--norm-first", norm_first), ("--precision", precision)),
+            ("--norm-first", norm_first),
         ):
             if value is not None:
                 raise ValueError(f"{name} is for classifiers; a GAN's settings are given by --set name=value")
@@ -131,6 +131,7 @@ def train(
                 "threads": threads,
                 "method": method,
                 "judge": judge,
+                "precision": precision,
             },
         }
         train_gan(task, paper, asked, knobs or [], run, resume, overwrite, report)

@@ -11,6 +11,7 @@ import torch
 from torchtagi.config import describe_change
 from torchtagi.gan.heads import CONTINUOUS_NOISES
 from torchtagi.gan.tasks import find_gan_task
+from torchtagi.nn.affine import PRECISIONS
 from torchtagi.run_config import RunConfig, check_device, whole
 from torchtagi.update import RULES
 
@@ -19,7 +20,7 @@ INFERENCE_ONLY = (
     *("rule", "reality_noise_std", "code_noise_std", "continuous_noise_std", "continuous_noise", "noise_decay"),
     *("noise_floor", "generator_reality_noise_std", "generator_code_noise_std", "generator_continuous_noise_std"),
     *("use_running", "lead", "joint", "count_frozen", "count_sharing", "memory", "real_code_noise_std"),
-    *("relu_prior", "stride_prior", "output_gain", "code_gain", "var_gain"),
+    *("relu_prior", "stride_prior", "output_gain", "code_gain", "var_gain", "precision"),
 )
 BACKPROP_ONLY = ("discriminator_lr", "generator_lr", "code_weight", "continuous_weight", "real_code_weight")
 
@@ -100,6 +101,11 @@ class GanConfig(RunConfig):
     """λ of the continuous codes in the rival's loss."""
     real_code_weight: float | None = field(default=None, kw_only=True)
     """λ of the classes of real images in the rival's loss (`gan.grouping`); None: none."""
+    average: int = field(default=0, kw_only=True)
+    """Images are drawn, and codes read, by the mean of about so many states of the players, the last ones
+    (`averaging`); 0: by the last. The game itself is played without it."""
+    precision: str = field(default="float32", kw_only=True)
+    """What convolutions multiply in (`nn.affine.multiply_in`)."""
     judge: str | None
     """Who reads the generated digits after each epoch: `quick`, a run folder of `tagi train mnist`, or nobody."""
 
@@ -109,6 +115,7 @@ class GanConfig(RunConfig):
             ("rule", self.rule, RULES),
             ("method", self.method, METHODS),
             ("continuous noise", self.continuous_noise, CONTINUOUS_NOISES),
+            ("precision", self.precision, PRECISIONS),
         ):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
@@ -119,6 +126,7 @@ class GanConfig(RunConfig):
                 whole(name, getattr(self, name), 2)
         if self.memory is not None:
             whole("memory", self.memory, 1)
+        whole("average", self.average, 0)
         self.check_seed()
         for name in ("reality_noise_std", "code_noise_std", "continuous_noise_std", "noise_floor", "output_gain"):
             positive(name, getattr(self, name))
@@ -143,7 +151,7 @@ class GanConfig(RunConfig):
         return max(noise_std * self.noise_decay**epoch, min(self.noise_floor, noise_std))
 
 
-NOT_IN_SETTING = ("task", "network", "setting", "seed", "epochs", "device", "threads", "judge")
+NOT_IN_SETTING = ("task", "network", "setting", "seed", "epochs", "device", "threads", "precision", "judge")
 
 
 def configure_gan(
@@ -207,6 +215,8 @@ def configure_gan(
         "code_weight": 1.0,
         "continuous_weight": 0.1,
         "real_code_weight": 1.0 if groups and method == "adam" else None,
+        "average": 0 if paper else 500,
+        "precision": "float32",
         "judge": "quick" if kind.has_digits else None,
         "samples": None,
         "test_samples": None,

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchtagi.averaging import Average
 from torchtagi.gan.config import GanConfig
 from torchtagi.gan.game import StepReport, with_grain
 from torchtagi.gan.grouping import Grouping
@@ -33,6 +34,20 @@ class Engine(ABC):
     space: LatentSpace
     grouping: Grouping | None
     """The classes of real images, if Qnet is to observe any; it is in `memory`, too."""
+    average: Average | None = None
+    """The mean of the last players, who are then looked at; those who play know nothing of it."""
+
+    def begin_average(self) -> None:
+        """Follow the players from now on, if the configuration says so."""
+        self.average = Average(self.players, self.config.average) if self.config.average else None
+
+    @property
+    def shown(self) -> Players:
+        """The players who draw and are asked when somebody looks at the game."""
+        if self.average is None:
+            return self.players
+        assert isinstance(self.average.net, Players)
+        return self.average.net
 
     @abstractmethod
     def begin_epoch(self, epoch: int) -> None:
@@ -77,14 +92,14 @@ class Engine(ABC):
 
     def draw(self, latents: Latents) -> Tensor:
         """The images of these latent points, in the data's scale, on the CPU; a Gaussian's means."""
-        with looking(self.players):
-            device = next(self.players.parameters()).device
+        with looking(self.shown):
+            device = next(self.shown.parameters()).device
             inputs = self.space.encode(latents).to(device)
-            return torch.cat([mean_of(self.players.generator(part)).cpu() for part in inputs.split(LOOK_BATCH)])
+            return torch.cat([mean_of(self.shown.generator(part)).cpu() for part in inputs.split(LOOK_BATCH)])
 
     def opinions(self, images: Tensor, read_codes: bool = True) -> tuple[Tensor, Tensor | None]:
         """Pnet's probability that each image is generated, and the class of each categorical code."""
-        with looking(self.players):
+        with looking(self.shown):
             probabilities, classes = [], []
             for verdict in self.verdicts(images, read_codes):
                 probabilities.append(self.fake_probability(verdict.reality).flatten().cpu())
@@ -93,15 +108,15 @@ class Engine(ABC):
             return torch.cat(probabilities), torch.cat(classes) if classes else None
 
     def verdicts(self, images: Tensor, read_codes: bool) -> Iterator[Verdict]:
-        device = next(self.players.parameters()).device
+        device = next(self.shown.parameters()).device
         for part in images.split(LOOK_BATCH):
-            yield self.players.discriminator(part.to(device), codes_from=0 if read_codes else None)
+            yield self.shown.discriminator(part.to(device), codes_from=0 if read_codes else None)
 
     def features(self, images: Tensor) -> Tensor:
         """Dnet's features of images, (n, f)."""
-        with looking(self.players):
-            device = next(self.players.parameters()).device
-            trunk = self.players.discriminator.trunk
+        with looking(self.shown):
+            device = next(self.shown.parameters()).device
+            trunk = self.shown.discriminator.trunk
             return torch.cat([mean_of(trunk(part.to(device))).cpu() for part in images.split(LOOK_BATCH)])
 
 

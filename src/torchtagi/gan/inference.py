@@ -15,6 +15,7 @@ from torchtagi.gan.heads import CodeLikelihood, Heads
 from torchtagi.gan.players import Discriminator, Players
 from torchtagi.gan.tasks import find_gan_task
 from torchtagi.nn import ConvTranspose2d
+from torchtagi.nn.affine import PRECISIONS, multiply_in
 from torchtagi.parameter import GaussianParameter
 from torchtagi.prediction import channels_last
 from torchtagi.prior import use_relu_prior, weighted_layers
@@ -61,6 +62,8 @@ class InferenceEngine(Engine):
             count_sharing=config.count_sharing,
             memory=config.memory,
         )
+        multiply_in(self.players, PRECISIONS[config.precision])
+        self.begin_average()
 
     @property
     def generator_reality_noise_std(self) -> float:

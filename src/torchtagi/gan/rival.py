@@ -56,6 +56,7 @@ class BackpropEngine(Engine):
         if config.real_code_weight is not None:
             self.grouping = Grouping(config.batch_size, len(self.space.categories)).to(config.device)
             self.memory["grouping"] = self.grouping
+        self.begin_average()
 
     def begin_epoch(self, epoch: int) -> None:
         self.players.train()

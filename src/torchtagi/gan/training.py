@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchtagi import data
 from torchtagi.checkpoint import CheckpointError
@@ -113,13 +113,14 @@ class GanTraining(Resumable[GanConfig]):
     def load_checkpoint(self, run: Run) -> Row:
         for leftover in (run.folder / PLOTS).glob("**/.*.png.*"):
             leftover.unlink(missing_ok=True)
-        return run.restore(self.engine.players, self.engine.memory)
+        return restore_game(run, self.engine)
 
     def write_checkpoint(self, run: Run, position: Row) -> None:
         pixels = self.train.preprocessing
         # the scale, so that images can be shown where the data are not
         position["pixels"] = {"mean": list(pixels.mean), "std": list(pixels.std)}
-        run.save(self.engine.players, self.engine.memory, position)
+        position["averaged"] = 0 if self.engine.average is None else self.engine.average.count
+        run.save(self.engine.players, self.engine.memory, position, **averaged_players(self.engine))
 
     def events(self) -> Iterator[GanStep | EpochEnd]:
         """Play to the end; each event comes at a moment that can be saved."""
@@ -156,10 +157,13 @@ class GanTraining(Resumable[GanConfig]):
 
     def play(self, x: Tensor) -> StepReport:
         try:
-            return self.engine.step(x.contiguous(memory_format=torch.channels_last), self.sums.batches)
+            report = self.engine.step(x.contiguous(memory_format=torch.channels_last), self.sums.batches)
         except FloatingPointError as error:
             place = f"epoch {self.epoch + 1}, batch {self.sums.batches + 1}"
             raise FloatingPointError(f"{place}: {error}") from error
+        if self.engine.average is not None:
+            self.engine.average.follow()
+        return report
 
     def finish_epoch(self) -> EpochEnd:
         sums = self.sums
@@ -200,6 +204,19 @@ def find_judge(config: GanConfig, train: data.ImageSet) -> Judge | None:
     return quick_judge(train.to("cpu")) if config.judge == "quick" else judge_from_run(Run.open(config.judge))
 
 
+def averaged_players(engine: Engine) -> dict[str, nn.Module]:
+    """What a checkpoint holds beside players and memory."""
+    return {} if engine.average is None else {"average": engine.average.net}
+
+
+def restore_game(run: Run, engine: Engine) -> Row:
+    """Let `engine` become what the run's checkpoint holds; returns the position."""
+    position = run.restore(engine.players, engine.memory, **averaged_players(engine))
+    if engine.average is not None:
+        engine.average.count = run.averaged(position)
+    return position
+
+
 def open_engine(run: Run) -> tuple[Engine, data.Preprocessing]:
     """A run's game as it was last saved, on the CPU, ready to be looked at, and the scale of its images; disturbs
     nobody's randomness."""
@@ -207,7 +224,7 @@ def open_engine(run: Run) -> tuple[Engine, data.Preprocessing]:
         raise RunError(f"{run.folder} has no {run.checkpoint.name}: only its configuration and metrics were kept")
     with torch.random.fork_rng(devices=[]):
         engine = build_engine(dataclasses.replace(GanConfig.from_json(run.config), device="cpu"))
-    position = run.restore(engine.players, engine.memory)
+    position = restore_game(run, engine)
     try:
         pixels = data.Preprocessing(tuple(position["pixels"]["mean"]), tuple(position["pixels"]["std"]))
     except (KeyError, TypeError, ValueError) as error:
