@@ -58,7 +58,7 @@ def copy_if(wanted: bool) -> Callable[[Tensor], Tensor]:
 def play(
     sets: data.TrainTest, read: Callable[[Tensor], Tensor], observed: Callable[[Tensor], Tensor], block: int
 ) -> list[dict[str, object]]:
-    engine = InferenceEngine(configure_gan("infogan-mnist", threads=1))
+    engine = InferenceEngine(configure_gan("infogan-mnist", threads=1, average=0))
     engine.begin_epoch(0)
     images = sets.train.images[data.epoch_order(len(sets.train), 0, 0)[:IMAGES]]
     rows: list[dict[str, object]] = []

@@ -347,3 +347,34 @@ def test_sheets_show_the_same_points_every_time():
     assert one.categories[:, 0].tolist() == list(range(10))
     assert (one.noise == one.noise[0]).all()
     assert (one.categories[:, 1] == one.categories[0, 1]).all()
+
+
+@pytest.mark.parametrize("method", ["tagi", "adam"])
+def test_the_average_of_the_players_draws_and_the_game_knows_nothing_of_it(method, digits):
+    def played(average):
+        training = GanTraining(small(method=method, samples=48, epochs=1, average=average), sets=digits)
+        list(training.steps())
+        return training.engine
+
+    averaged, plain = played(500), played(0)
+    for key, value in plain.players.state_dict().items():
+        assert torch.equal(value, averaged.players.state_dict()[key]), key
+    assert plain.shown is plain.players
+    assert averaged.average.count == 3
+    latents = plain.space.sample(3, torch.Generator().manual_seed(0))
+    assert not torch.equal(plain.draw(latents), averaged.draw(latents))
+
+
+def test_games_in_bfloat16_keep_float32_parameters(digits):
+    training = GanTraining(small(samples=16, epochs=1, precision="bfloat16"), sets=digits)
+    plain = GanTraining(small(samples=16, epochs=1), sets=digits)
+    for each in (training, plain):
+        list(each.steps())
+    mine, its = (next(each.engine.players.generator[3].parameters()) for each in (training, plain))
+    assert mine.dtype == torch.float32
+    assert not torch.equal(mine, its)
+    assert torch.allclose(mine, its, atol=0.02)
+    with pytest.raises(ValueError, match="precision must be one of float32, bfloat16, got 'float8'"):
+        small(precision="float8")
+    with pytest.raises(ValueError, match="method adam has no precision"):
+        small(method="adam", precision="bfloat16")
