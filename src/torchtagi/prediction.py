@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torchtagi import metrics
 from torchtagi.likelihood import ClassPrediction, HierarchicalClassification
 
-PREDICTION_BATCH = 1000  # large enough to be fast, small enough for a few hundred MB
+PREDICTION_BATCH = 200  # as fast as 1000, whose large tensors are given back to the system and fetched again
 
 Scores = dict[str, float]
 
