@@ -195,6 +195,20 @@ def test_a_network_can_be_restored_without_its_likelihood(tmp_path: Path) -> Non
     assert_bit_equal(snapshot(other), snapshot(net))
 
 
+def test_further_modules_are_restored_by_name_and_passed_over_by_load(tmp_path: Path) -> None:
+    path = tmp_path / "two.safetensors"
+    net, other = small_net(), Residual()
+    tagi.save(path, net, tagi.Regression(0.5), other=other)
+    assert_bit_equal(snapshot(tagi.load(path).net), snapshot(net))
+    again, fresh = small_net(), Residual()
+    tagi.restore(path, again, tagi.Regression(0.1), other=fresh)
+    assert_bit_equal(snapshot(fresh), snapshot(other))
+    before = snapshot(again)
+    with pytest.raises(tagi.CheckpointError, match=r"two\.safetensors: missing\..* is missing"):
+        tagi.restore(path, again, missing=Residual())
+    assert_bit_equal(snapshot(again), before)
+
+
 def test_saving_makes_folders_and_takes_a_string(tmp_path: Path) -> None:
     net = tagi.nn.Linear(3, 2)
     tagi.save(str(tmp_path / "some" / "where" / "a.safetensors"), net)

@@ -131,10 +131,9 @@ def load(path: str | Path) -> Saved:
     """Rebuild the network, and the likelihood if one was saved, from a checkpoint alone."""
     header, tensors = read(path)
     parts: dict[str, nn.Module] = {}
-    for part in PARTS:
-        if part not in header["architecture"]:
+    for part, description in header["architecture"].items():
+        if part not in PARTS:
             continue
-        description = header["architecture"][part]
         if description is None:
             raise CheckpointError(
                 f"{path}: the {part} has a module of your own, or parameters used twice, so it cannot be rebuilt "

@@ -42,7 +42,7 @@ class TrainConfig(ClassifierConfig):
     average: int = 0
     """Predictions are made by the mean of about so many posteriors, the last ones (`averaging`); 0: by the last."""
     precision: str = "float32"
-    """What convolutions multiply in; everything is kept and added up in float32 (`nn.multiply_in`)."""
+    """What convolutions multiply in; parameters and messages stay in float32 (`multiply_in`)."""
 
     def __post_init__(self) -> None:
         network = find_task(self.task).network(self.network)

@@ -105,7 +105,7 @@ class GanConfig(RunConfig):
     """Images are drawn, and codes read, by the mean of about so many states of the players, the last ones
     (`averaging`); 0: by the last. The game itself is played without it."""
     precision: str = field(default="float32", kw_only=True)
-    """What convolutions multiply in (`nn.affine.multiply_in`)."""
+    """What convolutions multiply in (`multiply_in`)."""
     judge: str | None
     """Who reads the generated digits after each epoch: `quick`, a run folder of `tagi train mnist`, or nobody."""
 

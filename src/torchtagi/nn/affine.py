@@ -27,7 +27,8 @@ from torchtagi.nn.chain import OUTPUT_IS_FREE
 from torchtagi.nn.layer import PRIOR_ARGUMENTS, Layer, Pair, as_pair, require_sizes
 from torchtagi.parameter import Places
 
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
+"""What convolutions may multiply in, as configurations name it; float32 is the parameters' own."""
 
 Needs = tuple[bool, bool, bool]
 Grads = tuple[Tensor | None, Tensor | None, Tensor | None]
