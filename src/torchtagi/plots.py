@@ -85,6 +85,8 @@ def learning_curves(rows: Sequence[Row], paper_error: Mapping[int, float], theme
     """Error and negative log-likelihood over the epochs; the training error at a finer scale."""
     colours = THEMES[theme]
     with themed(theme):
+        from matplotlib.ticker import LogFormatter
+
         figure = blank_figure(9, 3.6)
         error, other = figure.subplots(1, 2)
         seen, curve = training_curve(rows)
@@ -98,14 +100,14 @@ def learning_curves(rows: Sequence[Row], paper_error: Mapping[int, float], theme
                 list(known), list(known.values()), "x", color=colours["accent"], markersize=8, label="paper, test"
             )
         error.set(xlabel="epoch", ylabel="error, %", yscale="log", xlim=(0, max(epochs, default=1) + 0.05))
-        error.yaxis.set_major_formatter("{x:g}")
+        error.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.4)))  # some labels within a decade
         error.legend()
         other.plot(epochs, [row["nll"] for row in rows], marker="o", markersize=4, label="negative log-likelihood")
         other.plot(epochs, [row["ece"] for row in rows], marker="s", markersize=4, label="calibration error")
         other.set(xlabel="epoch", yscale="log", xlim=(0, max(epochs, default=1) + 0.05))
-        other.yaxis.set_major_formatter("{x:g}")
         other.legend()
         for axes in (error, other):
+            axes.yaxis.set_major_formatter("{x:g}")
             axes.grid(which="minor", alpha=0.12)
             axes.xaxis.get_major_locator().set_params(integer=len(epochs) > 3)
     return figure
