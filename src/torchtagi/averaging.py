@@ -5,10 +5,11 @@ still, so the variances stay wider than what is really known; a wide prior makes
 about what they should be. Where steps do not shrink as they should, the mean of the iterates is closer than the
 last of them (Polyak & Juditsky 1992). With n posteriors so far
 
-    m̄ ← m̄ + w (m − m̄),        w = max(1/steps, 2/(n + 1))
+    m̄ ← m̄ + w (m − m̄),        w = max(1/steps, k/(n + k − 1)),  k = 30
 
-is a mean over about the last `steps` of them and, before there are as many, over the later half of all. Variances
-and running statistics are averaged alike. The network that learns knows nothing of it.
+is a mean over about the last `steps` of them, and over no more than the last 1/k of all: at first a network learns
+faster than a long average could follow. Variances and running statistics are averaged alike. The network that
+learns knows nothing of it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
+LATEST = 30  # k: results/ablation/average.jsonl
 
 class Average:
     """Follows `net`; `.net` is a copy of it in evaluation mode that holds the average.
@@ -40,7 +42,7 @@ class Average:
     def follow(self) -> None:
         """Take in what the network is now."""
         self.count += 1
-        torch._foreach_lerp_(self.own, self.followed, max(1 / self.steps, 2 / (self.count + 1)))
+        torch._foreach_lerp_(self.own, self.followed, max(1 / self.steps, LATEST / (self.count + LATEST - 1)))
 
 
 def tensors(net: nn.Module) -> list[Tensor]:
