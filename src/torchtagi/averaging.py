@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 LATEST = 30  # k: results/ablation/average.jsonl
 
+
 class Average:
     """Follows `net`; `.net` is a copy of it in evaluation mode that holds the average.
 
