@@ -122,3 +122,12 @@ def test_a_run_without_an_average_has_one_network_in_its_file(digits, tmp_path):
     run = finished(tmp_path / "run", small(epochs=1, samples=32, test_samples=20, average=0), digits)
     tensors, _ = run.read_tensors()
     assert {key.split(".")[0] for key in tensors} == {"net", "likelihood"}
+
+
+@pytest.mark.parametrize(("noise", "asked"), [({}, 1), ({"learn_noise": False, "noise_std": 0.3}, 0)])
+def test_the_average_is_asked_beforehand_only_where_its_link_learns(noise, asked, digits):
+    training = Training(small(epochs=1, samples=160, test_samples=20, **noise), sets=digits)
+    calls = []
+    training.learner.predicting.register_forward_hook(lambda *_: calls.append(1))
+    list(training.steps())
+    assert len(calls) == asked, "of ten batches, the second"

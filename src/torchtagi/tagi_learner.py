@@ -60,7 +60,7 @@ class TagiLearner:
             wrong.append(int((self.likelihood.log_probs(z).argmax(1) != labels).sum()))
 
         for inputs, labels in zip(x.split(chunk), y.split(chunk), strict=True):
-            if self.average is not None and self.average.count % LISTEN_EVERY == 1:
+            if self.listens():
                 with torch.no_grad():
                     self.link.score_link(self.predicting(inputs), labels)
             condition(self.net, self.likelihood, self.posterior, inputs, labels, chunk, before=compare)
@@ -70,6 +70,12 @@ class TagiLearner:
         return sum(wrong), {
             key: sum(report[key] for report in reports) / len(reports) for key in ("alpha", "innovation")
         }
+
+    def listens(self) -> bool:
+        """Whether the average is asked about the next batch: now and then, if its link learns."""
+        if self.average is None or not self.config.learn_noise:
+            return False
+        return self.average.count % LISTEN_EVERY == 1
 
     def predict(self, images: Tensor) -> ClassPrediction:
         return predict(self.predicting, self.link, images)
