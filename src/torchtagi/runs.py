@@ -26,6 +26,7 @@ from torchtagi import checkpoint
 from torchtagi.checkpoint import CheckpointError, Saved, write_atomically
 
 CONFIG, METRICS, CHECKPOINT = "config.json", "metrics.jsonl", "checkpoint.safetensors"
+STUDY = "study.json"  # of a comparison, a folder of runs
 EVALUATION, PLOTS, REPORT = "evaluation.json", "plots", "report.html"
 IDENTITY = ("task", "network", "setting", "seed")
 
@@ -208,12 +209,14 @@ def check_free(folder: Path, overwrite: bool = False) -> None:
 
 
 def recorded(results: str | Path) -> list[Run]:
-    """The runs below a folder, in the order of their names; other folders and files are passed over."""
+    """The runs below a folder, in the order of their names; other folders and files are passed over, and so are
+    comparisons below it, whose tables have their runs."""
     results = Path(results)
     if not results.is_dir():
         raise RunError(f"there is no folder {results}")
+    compared = {path.parent for path in results.glob(f"**/{STUDY}")} - {results}
     found = [path.parent for path in results.glob(f"**/{CONFIG}") if (path.parent / METRICS).is_file()]
-    return [Run.open(folder) for folder in sorted(found)]
+    return [Run.open(folder) for folder in sorted(found) if compared.isdisjoint(folder.parents)]
 
 
 def result_rows(runs: Iterable[Run]) -> list[Row]:

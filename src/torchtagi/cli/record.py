@@ -9,12 +9,11 @@ import typer
 from rich.markup import escape
 
 from torchtagi.cli.shared import RunFolder, console, one_line_errors
-from torchtagi.comparison.compare import STUDY
 from torchtagi.comparison.recording import record_folder
 from torchtagi.comparison.sweep import SWEEP
 from torchtagi.gan.filmstrip import keep_drawings
 from torchtagi.gan.tasks import GAN_TASKS
-from torchtagi.runs import Run
+from torchtagi.runs import STUDY, Run
 
 
 @one_line_errors

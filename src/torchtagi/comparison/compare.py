@@ -30,9 +30,9 @@ from torchtagi.comparison.study import Entry, Study
 from torchtagi.comparison.summary import summarise
 from torchtagi.comparison.table import Member, entry_row, markdown
 from torchtagi.comparison.tuning import tune
-from torchtagi.runs import CONFIG, Row, Run, RunError, read_json, without_nan
+from torchtagi.runs import CONFIG, STUDY, Row, Run, RunError, read_json, without_nan
 
-STUDY, RESULT, TABLE = "study.json", "comparison.json", "table.md"
+RESULT, TABLE = "comparison.json", "table.md"
 FORMAT = 2  # since VOGN's and IVON's rates are in SGD's units, and the seed draws the images
 EPOCH_KEYS = ("epoch", "error", "nll", "ece", "train_error", "seconds")
 

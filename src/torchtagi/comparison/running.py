@@ -12,13 +12,14 @@ from torchtagi.baselines import RivalConfig, RivalTraining
 from torchtagi.config import TrainConfig
 from torchtagi.loop import Step
 from torchtagi.resumable import EpochEnd
-from torchtagi.runs import CONFIG, Row, Run
+from torchtagi.runs import CONFIG, Row, Run, read_json
 from torchtagi.train import Training
 
 AnyConfig = TrainConfig | RivalConfig
 Watch = Callable[[str, Step | EpochEnd], bool]
 """Hears a run's name and event; True asks for a stop at this moment."""
 
+SUMMARY = "summary.json"  # what a finished run says in a comparison
 DIVERGED = "diverged.json"
 SAVE_SECONDS = 300.0  # no more than this is lost if the process is killed
 
@@ -65,10 +66,13 @@ def complete(folder: Path, config: AnyConfig, sets: Callable[[], data.TrainTest]
 
 
 def is_complete(folder: Path, epochs: int) -> bool:
-    """Whether all of its epochs are learned; the checkpoint says, for metrics are written just before it."""
+    """Whether all of its epochs are learned; the checkpoint says, for metrics are written just before it. A
+    recorded run has a summary instead."""
     if not (folder / CONFIG).is_file():
         return False
     run = Run.open(folder)
+    if not run.checkpoint.is_file() and (folder / SUMMARY).is_file():
+        return run.config.get("epochs") == read_json(folder / SUMMARY).get("epochs") == epochs
     if not run.checkpoint.is_file():
         return False
     position = run.position(checkpoint.read(run.checkpoint)[0]["extra"])

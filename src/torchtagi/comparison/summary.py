@@ -7,11 +7,11 @@ import time
 import torch
 
 from torchtagi import data, metrics
+from torchtagi.comparison.running import SUMMARY
 from torchtagi.evaluation import Evaluation, evaluate, load_predictor
 from torchtagi.runs import Row, Run, read_json
 from torchtagi.tasks import find_task
 
-SUMMARY = "summary.json"
 CURVE_POINTS = 100  # of a risk-coverage curve
 TIMED_IMAGES = 200
 
