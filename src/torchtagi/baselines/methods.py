@@ -103,6 +103,13 @@ METHODS: Mapping[str, Method] = {
             refined={"rate": (0.05, 0.3)},
         ),
         Method(
+            "laplace",
+            "last-layer Laplace",
+            {**ADAM, "draws": 30, "curve_draws": 30},  # of logits, which cost next to nothing
+            ADAM_GRID,
+            tuned_as="adam",
+        ),
+        Method(
             "vogn",
             "VOGN, natural-gradient variational inference",
             {

@@ -13,6 +13,7 @@ from torchtagi.baselines.config import RivalConfig
 from torchtagi.baselines.dropout import McDropout
 from torchtagi.baselines.ensemble import Ensemble
 from torchtagi.baselines.ivon import IvonLearner
+from torchtagi.baselines.laplace import LastLayerLaplace
 from torchtagi.baselines.rival import Rival
 from torchtagi.baselines.vogn import VognLearner
 from torchtagi.learner import Predictor
@@ -23,6 +24,7 @@ LEARNERS: Mapping[str, type[Rival]] = {
     "sgd": Backprop,
     "adam": Backprop,
     "mc-dropout": McDropout,
+    "laplace": LastLayerLaplace,
     "vogn": VognLearner,
     "ivon": IvonLearner,
     "ensemble": Ensemble,
