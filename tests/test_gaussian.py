@@ -13,16 +13,11 @@ from torch.utils import _pytree as pytree
 
 import torchtagi as tagi
 from oracles import assert_moments_of_draws, condition
+from random_gaussians import random_gaussian
 from torchtagi import Gaussian
 from torchtagi.gaussian import as_gaussian
 
 DRAWS = 40_000
-
-
-def random_gaussian(*shape: int, seed: int = 0) -> Gaussian:
-    generator = torch.Generator().manual_seed(seed)
-    mean = torch.randn(shape, generator=generator, dtype=torch.float64)
-    return Gaussian(mean, 0.2 + torch.rand(shape, generator=generator, dtype=torch.float64))
 
 
 def draws(x: Gaussian, seed: int) -> Tensor:
