@@ -11,6 +11,7 @@ from small_studies import study
 from torchtagi import data
 from torchtagi.comparison import Stopped, compare, running, summary
 from torchtagi.comparison.compare import collect
+from torchtagi.comparison.plots import comparison_figures
 from torchtagi.comparison.study import Entry, usual_epochs
 from torchtagi.runs import Run, RunError
 
@@ -50,6 +51,20 @@ def test_the_table_is_the_runs(tmp_path):
     assert "- adam: batch 16, no changes (defaults)" in table
     configs = [Run.open(tmp_path / "c" / place).config for place in ("tagi/seed1", "adam/seed1")]
     assert all((config["draw_samples"], config["batch_size"]) == (True, 16) for config in configs)
+
+
+def test_a_long_run_is_not_measured_after_every_epoch(tmp_path):
+    asked = study(epochs=11, samples=16, test_samples=20)
+    found = compare(asked, ["tagi", "adam"], [0], tmp_path / "c", tuned=False)
+    kept = json.loads((tmp_path / "c" / "comparison.json").read_text())["runs"]["adam"][0]["epochs"]
+    assert [row["error"] is None for row in kept] == [True, False] * 5 + [False]
+    assert all(row["seconds"] > 0 for row in kept)
+    assert [row["error"] for row in found.rows] == [kept_error(found, name) for name in ("tagi", "adam")]
+    assert comparison_figures(found.members, stream=False)["error"]("light").axes
+
+
+def kept_error(found, name):
+    return found.members[name][0].rows[-1]["error"]
 
 
 def test_stopped_and_continued_is_the_whole_and_nothing_is_repeated(tmp_path, monkeypatch):

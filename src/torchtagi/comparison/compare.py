@@ -49,7 +49,7 @@ class Comparison:
 
     @property
     def epoch_keys(self) -> tuple[str, ...]:
-        """A stream's one epoch has its course."""
+        """A stream's one epoch has its course; an epoch that was not measured has no scores."""
         return (*EPOCH_KEYS, "train_curve") if self.study.stream else EPOCH_KEYS
 
     def as_json(self) -> Row:
@@ -62,7 +62,7 @@ class Comparison:
                     {
                         "seed": member.seed,
                         "diverged": member.diverged,
-                        "epochs": [{key: row[key] for key in self.epoch_keys} for row in member.rows],
+                        "epochs": [{key: row.get(key) for key in self.epoch_keys} for row in member.rows],
                         "summary": member.summary,
                     }
                     for member in members
