@@ -39,7 +39,8 @@ from torchtagi.resumable import EpochEnd
 from torchtagi.runs import read_json
 from torchtagi.tasks import TASKS, find_task
 
-NARROW = ("error", "nll", "ece", "brier", "auroc_ovr", "auroc_misclassification", "ood_auroc")
+SCORES = ("error", "nll", "ece", "brier")
+AUROCS = ("auroc_ovr", "auroc_misclassification", "ood_auroc")
 COSTS = ("seconds_per_epoch", "relative_cost", "seconds_to_target", "predict_seconds_per_1000")
 
 EPOCHS_HELP = (
@@ -198,7 +199,11 @@ def finish(found: Comparison, as_json: bool) -> None:
         print(json.dumps(read_json(found.folder / RESULT), indent=1))
         return
     title = f"{found.study.task}, {found.study.network}: mean of the seeds on the test set"
-    console.print(score_table(title, found, NARROW, seeds=True))
+    if found.study.stream:  # long names, and one more column: two tables fit 80 columns, one does not
+        console.print(score_table(title, found, ("train_error", *SCORES), seeds=True))
+        console.print(score_table("telling right from wrong", found, AUROCS))
+    else:
+        console.print(score_table(title, found, (*SCORES, *AUROCS), seeds=True))
     console.print(score_table(f"cost, and the way to {found.study.target_error:g} % error", found, COSTS))
     for row in found.rows:
         console.print(f"{row['entry']}: {escape(chosen_text(row))}")
@@ -210,8 +215,6 @@ def score_table(title: str, found: Comparison, columns: tuple[str, ...], seeds: 
     table.add_column("method", no_wrap=True)
     if seeds:
         table.add_column("seeds", justify="right")
-    if found.study.stream and seeds:
-        columns = ("train_error", *columns)
     for name in columns:
         table.add_column(COLUMNS[name], justify="right", overflow="fold", min_width=13 if name == "error" else None)
     for row in found.rows:
