@@ -4,7 +4,7 @@ import pytest
 from small_studies import study
 
 from torchtagi.comparison import speed
-from torchtagi.comparison.plots import comparison_figures, error_curves, pooled_bins
+from torchtagi.comparison.plots import colours, comparison_figures, error_curves, pooled_bins
 from torchtagi.comparison.speed import learner_of
 from torchtagi.comparison.study import Entry
 from torchtagi.comparison.table import Member, entry_row, markdown, seconds_to
@@ -18,7 +18,7 @@ def test_the_table_says_how_many_reached_the_target_and_what_was_chosen():
 
     row = entry_row("vogn", [member(0, 1.0), member(1, 9.0), Member(2, [], None, diverged=True)], 2.0, None)
     assert row["train_error"] == 3.0
-    assert entry_row("vogn", [member(0, 1.0)], 2.0, None, draws=True)["train_error"] is None
+    assert entry_row("vogn", [member(0, 1.0)], 2.0, None, drawn=True)["train_error"] is None
     row |= {"batch_size": 64, "hyperparameters": {"learning_rate": 0.1}, "chosen_by": "tuning"}
     text = markdown([{**row, "at_edge": ["learning_rate"], "near_chance": True}], 2.0)
     assert "| vogn | 2 | 1 |" in text
@@ -92,3 +92,10 @@ def test_a_streams_picture_has_its_course():
     assert adam.get_xydata().tolist() == [[10, 60], [20, 30], [40, 15]]
     assert by_time.lines[0].get_xdata().tolist() == [2, 4, 8]
     assert (adam.get_label(), vogn.get_label()) == ("adam-batch1", "vogn-batch1 (as drawn)")
+
+
+def test_the_batch_sizes_of_a_stream_share_their_methods_colour():
+    found = colours(["tagi-batch1", "tagi-batch16", "adam-batch1", "adam-batch16", "vogn-batch1"], "light")
+    assert found["tagi-batch1"] == found["tagi-batch16"]
+    assert found["adam-batch1"] == found["adam-batch16"]
+    assert len(set(found.values())) == 3

@@ -36,10 +36,12 @@ class Method:
     tuned_as: str | None = None
     """Takes what was found for another method, whose training it shares."""
     batch_size: int = 64
+    learns_drawn: bool = False
+    """Whether it learns from one or two networks drawn: their answers for a batch are not its prediction."""
 
     @property
     def draws_networks(self) -> bool:
-        """Whether a prediction averages over networks drawn; while it learns there are only one or two."""
+        """Whether a prediction averages over networks drawn."""
         return "draws" in self.defaults
 
     def hyperparameters(self, changes: Mapping[str, Value]) -> Hyperparameters:
@@ -101,6 +103,7 @@ METHODS: Mapping[str, Method] = {
             {**ADAM, "rate": 0.1, **DRAWS},
             ADAM_GRID,
             refined={"rate": (0.05, 0.3)},
+            learns_drawn=True,
         ),
         Method(
             "laplace",
@@ -124,6 +127,7 @@ METHODS: Mapping[str, Method] = {
             },
             product(learning_rate=(0.01, 0.03, 0.1, 0.3), schedule=SCHEDULES),
             refined={"damping": (300.0, 3000.0)},
+            learns_drawn=True,
         ),
         Method(
             "ivon",
@@ -139,6 +143,7 @@ METHODS: Mapping[str, Method] = {
                 **DRAWS,
             },
             product(learning_rate=(0.1, 0.3, 1.0, 3.0), schedule=SCHEDULES),
+            learns_drawn=True,
         ),
         Method("ensemble", "deep ensemble", {**ADAM, "members": 5}, ADAM_GRID, tuned_as="adam"),
     )

@@ -222,8 +222,8 @@ def collect(folder: str | Path, target_error: float | None = None) -> Comparison
     costs: dict[str, float | None] = content.get("seconds_per_image", {})
     rows = []
     for name, known in content["entries"].items():
-        draws = known["method"] != "tagi" and find_method(known["method"]).draws_networks
-        row = entry_row(name, members[name], study.target_error, relative_cost(study, name, known, costs), draws)
+        drawn = known["method"] != "tagi" and find_method(known["method"]).learns_drawn
+        row = entry_row(name, members[name], study.target_error, relative_cost(study, name, known, costs), drawn)
         tuning = known.get("tuning", {})
         rows.append(
             {

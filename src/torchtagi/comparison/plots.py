@@ -18,9 +18,15 @@ DIVERGED_ERROR = 100.0  # where a run that diverged is drawn: beyond chance
 
 
 def colours(names: Sequence[str], theme: str) -> dict[str, str]:
-    others = [name for name in names if not name.startswith("tagi")]
-    picked = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(others)}
-    return {name: picked.get(name, THEMES[theme]["main"]) for name in names}
+    """One for each method; in a stream, its two batch sizes share it."""
+    others = dict.fromkeys(method_of(name) for name in names if not name.startswith("tagi"))
+    picked = {method: COLOURS[index % len(COLOURS)] for index, method in enumerate(others)}
+    return {name: picked.get(method_of(name), THEMES[theme]["main"]) for name in names}
+
+
+def method_of(name: str) -> str:
+    """The method of an entry, `adam` of `adam-batch16`."""
+    return name.partition("-batch")[0]
 
 
 def dashes(name: str) -> str:
@@ -77,9 +83,9 @@ def stream_curves(members: Mapping[str, list[Member]], theme: str = "light") -> 
 
 
 def stream_label(name: str) -> str:
-    """Says of a method that draws networks that these are the few drawn to learn, not its prediction."""
-    method = METHODS.get(name.partition("-batch")[0])
-    return f"{name} (as drawn)" if method is not None and method.draws_networks else name
+    """Says of a method that learns networks drawn that these few answered, not its prediction."""
+    method = METHODS.get(method_of(name))
+    return f"{name} (as drawn)" if method is not None and method.learns_drawn else name
 
 
 def plain_log(axis: Figure) -> None:

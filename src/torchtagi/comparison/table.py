@@ -59,15 +59,15 @@ def seconds_to(rows: Iterable[Row], error: float) -> float | None:
 
 
 def entry_row(
-    name: str, members: list[Member], target_error: float, relative_cost: float | None, draws: bool = False
+    name: str, members: list[Member], target_error: float, relative_cost: float | None, drawn: bool = False
 ) -> Row:
     """Means and standard deviations over the finished seeds; a value that no seed has is None.
 
     TAGI, backpropagation and ensembles answer for each image of the last epoch before they learn it. A method that
-    `draws` networks does so with the one or two drawn to learn, which is not its prediction: left out.
+    learns networks `drawn` does so with one or two of them, which is not its prediction: left out.
     """
     finished = [member.values(target_error) for member in members if member.summary is not None]
-    if draws:
+    if drawn:
         finished = [{**values, "train_error": None} for values in finished]
     row: Row = {
         "entry": name,
