@@ -104,7 +104,8 @@ def compare(
     offline: Offline = False,
 ) -> None:
     """Train TAGI and its rivals on the same images, and set their results side by side. Ctrl-C stops cleanly; the
-    same command goes on, and may name other methods or more seeds."""
+    same command goes on, and may name other methods or more seeds. Started in several terminals it shares the runs
+    among them, which beats more threads."""
     kind = find_task(task)
     if stream and epochs not in (None, 1):
         raise ValueError(f"--stream sees each image once: --epochs must be 1, got {epochs}")
@@ -180,7 +181,7 @@ def watcher(interruption: Interruption, minutes: float | None, quiet: bool) -> W
     """Says a line an epoch, and asks for a stop on a signal or when the time is up."""
     end = None if minutes is None else time.monotonic() + 60 * minutes
 
-    def watch(name: str, event: Step | EpochEnd) -> bool:
+    def watch(name: str, event: Step | EpochEnd | None) -> bool:
         if isinstance(event, EpochEnd) and not quiet and "error" in event.row:
             row = event.row
             console.print(

@@ -45,7 +45,7 @@ def sweep(
     as_json: AsJson = False,
 ) -> None:
     """Final test error over the learning rate of rivals, and over σ_V and the batch size of TAGI. Ctrl-C stops
-    cleanly; the same command goes on."""
+    cleanly; the same command goes on, and shares the runs if started in several terminals."""
     if seeds < 1:
         raise ValueError(f"--seeds must be at least 1, got {seeds}")
     asked = Sweep(task, arch or find_task(task).default_network, epochs, samples, test_samples)

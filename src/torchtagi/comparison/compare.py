@@ -5,14 +5,16 @@
     <entry>/seed<k>/         the runs that are compared, each an ordinary run folder with its summary.json
     comparison.json, table.md, plots/     written anew from the above after each piece
 
-Whatever is finished is never done again; the table holds all that the folder has.
+Whatever is finished is never done again; the table holds all that the folder has. Several processes with the same
+command share the work.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,18 +23,19 @@ import torch
 
 import torchtagi
 from torchtagi import data
-from torchtagi.baselines import find_method
+from torchtagi.baselines import METHODS, find_method
 from torchtagi.baselines.methods import Hyperparameters
 from torchtagi.checkpoint import write_atomically
-from torchtagi.comparison.running import Watch, complete, is_complete, is_diverged
+from torchtagi.comparison.running import Watch, complete, is_complete, is_diverged, share
 from torchtagi.comparison.speed import seconds_per_image
 from torchtagi.comparison.study import Entry, Study
 from torchtagi.comparison.summary import summarise
 from torchtagi.comparison.table import Member, entry_row, markdown
 from torchtagi.comparison.tuning import tune
+from torchtagi.locking import exclusive
 from torchtagi.runs import CONFIG, STUDY, Row, Run, RunError, read_json, without_nan
 
-RESULT, TABLE = "comparison.json", "table.md"
+RESULT, TABLE, LOCK = "comparison.json", "table.md", ".study.lock"
 FORMAT = 2  # since VOGN's and IVON's rates are in SGD's units, and the seed draws the images
 EPOCH_KEYS = ("epoch", "error", "nll", "ece", "train_error", "seconds")
 
@@ -116,31 +119,26 @@ def compare(
                 f"{folder} has {entry.name} with {known['hyperparameters']}, not {given[entry.method]}; "
                 "choose another folder"
             )
-        del content["entries"][entry.name]
-    for seed in seeds:
-        for entry in entries:
-            if entry.name not in content["entries"]:
-                content["entries"][entry.name] = choose(study, entry, folder, sets, threads, given, tuned, watch)
-                write_json(folder / STUDY, content)
-            known = content["entries"][entry.name]
-            if is_lost(known):
-                say(f"{entry.name} is left out: it {known['chosen_by']}; --set gives it hyperparameters")
-                continue
-            config = study.config(entry, seed, known["hyperparameters"], threads)
-            place = run_folder(folder, entry.name, seed)
-            if complete(place, config, sets, watch):
-                say(f"measuring {entry.name}, seed {seed}")
-                summarise(Run.open(place), download)
-    trainable = {name: known for name, known in content["entries"].items() if not is_lost(known)}
-    if trainable.keys() - content["seconds_per_image"].keys():
-        say("timing the methods side by side")
-        configs = {
-            name: study.config(entry_of(study, known), 0, known["hyperparameters"], threads)
-            for name, known in trainable.items()
-        }
-        costs = seconds_per_image(configs, sets().train)
-        content["seconds_per_image"] = {name: costs.get(name) for name in configs}
-        write_json(folder / STUDY, content)
+        with changing(folder) as latest:
+            latest["entries"].pop(entry.name, None)
+    members = {run_folder(folder, entry.name, seed): (entry, seed) for seed in seeds for entry in entries}
+
+    def work(place: Path) -> None:
+        entry, seed = members[place]
+        known = read_json(folder / STUDY)["entries"].get(entry.name)
+        if known is None:
+            known = choose(study, entry, folder, sets, threads, given, tuned, watch)
+            with changing(folder) as latest:
+                latest["entries"][entry.name] = known
+        if is_lost(known):
+            say(f"{entry.name} is left out: it {known['chosen_by']}; --set gives it hyperparameters")
+        elif complete(place, study.config(entry, seed, known["hyperparameters"], threads), sets, watch):
+            say(f"measuring {entry.name}, seed {seed}")
+            summarise(Run.open(place), download)
+
+    share(members, work, watch)
+    with exclusive(folder / ".timing.lock"):
+        time_side_by_side(folder, study, sets, threads, say)
     return collect(folder)
 
 
@@ -167,6 +165,33 @@ def choose(
     return {**row, "hyperparameters": found.chosen, "chosen_by": chosen_by, "tuning": found.as_json()}
 
 
+def time_side_by_side(
+    folder: Path, study: Study, sets: Callable[[], data.TrainTest], threads: int, say: Callable[[str], None]
+) -> None:
+    """What steps cost, once for all entries that the folder has."""
+    content = read_json(folder / STUDY)
+    trainable = {name: known for name, known in content["entries"].items() if not is_lost(known)}
+    if trainable.keys() <= content["seconds_per_image"].keys():
+        return
+    say("timing the methods side by side")
+    configs = {
+        name: study.config(entry_of(study, known), 0, known["hyperparameters"], threads)
+        for name, known in trainable.items()
+    }
+    costs = seconds_per_image(configs, sets().train)
+    with changing(folder) as latest:
+        latest["seconds_per_image"] = {name: costs.get(name) for name in configs}
+
+
+@contextmanager
+def changing(folder: Path) -> Iterator[Row]:
+    """study.json as it is now, for other processes may have added to it; written at the end of the block."""
+    with exclusive(folder / LOCK):
+        content = read_json(folder / STUDY)
+        yield content
+        write_json(folder / STUDY, content)
+
+
 def is_lost(known: Row) -> bool:
     """Whether an entry's tuning found nothing that it can be trained with."""
     return known["hyperparameters"] is None
@@ -174,22 +199,28 @@ def is_lost(known: Row) -> bool:
 
 def open_folder(folder: Path, study: Study) -> Row:
     """What the folder's study.json holds; a new one if there is none. The target may change: no run knows it."""
-    if (folder / STUDY).is_file():
-        content = read_json(folder / STUDY)
-        before = read_study(folder, content)
-        check_format(folder, content)
-        for name, value in before.as_json().items():
-            asked = getattr(study, name)
-            if asked != value and name != "target_error":
-                raise RunError(f"{folder} compares with {name.replace('_', ' ')} {value}, not {asked}")
-        content["study"] = study.as_json()
+    if not (folder / STUDY).is_file():
+        if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - {LOCK}):
+            raise RunError(f"{folder} is not empty and is not a comparison; choose another folder")
+        folder.mkdir(parents=True, exist_ok=True)
+    with exclusive(folder / LOCK):
+        if (folder / STUDY).is_file():
+            content = read_json(folder / STUDY)
+            check_same(folder, content, study)
+            content["study"] = study.as_json()
+        else:
+            content = {"format": FORMAT, "study": study.as_json(), "entries": {}, "seconds_per_image": {}}
         write_json(folder / STUDY, content)
-        return content
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RunError(f"{folder} is not empty and is not a comparison; choose another folder")
-    content = {"format": FORMAT, "study": study.as_json(), "entries": {}, "seconds_per_image": {}}
-    write_json(folder / STUDY, content)
     return content
+
+
+def check_same(folder: Path, content: Row, study: Study) -> None:
+    before = read_study(folder, content)
+    check_format(folder, content)
+    for name, value in before.as_json().items():
+        asked = getattr(study, name)
+        if asked != value and name != "target_error":
+            raise RunError(f"{folder} compares with {name.replace('_', ' ')} {value}, not {asked}")
 
 
 def check_format(folder: Path, content: Row) -> None:
@@ -218,10 +249,11 @@ def collect(folder: str | Path, target_error: float | None = None) -> Comparison
     if target_error is not None:
         study = dataclasses.replace(study, target_error=target_error)
         write_json(folder / STUDY, {**content, "study": study.as_json()})
-    members = {name: members_of(folder / name, study.epochs) for name in content["entries"]}
+    entries = dict(sorted(content["entries"].items(), key=lambda item: place_in_table(item[1])))
+    members = {name: members_of(folder / name, study.epochs) for name in entries}
     costs: dict[str, float | None] = content.get("seconds_per_image", {})
     rows = []
-    for name, known in content["entries"].items():
+    for name, known in entries.items():
         drawn = known["method"] != "tagi" and find_method(known["method"]).learns_drawn
         row = entry_row(name, members[name], study.target_error, relative_cost(study, name, known, costs), drawn)
         tuning = known.get("tuning", {})
@@ -233,10 +265,15 @@ def collect(folder: str | Path, target_error: float | None = None) -> Comparison
                 "near_chance": tuning.get("near_chance", False),
             }
         )
-    found = Comparison(folder, study, content["entries"], members, rows)
+    found = Comparison(folder, study, entries, members, rows)
     write_json(folder / RESULT, found.as_json())
     write_atomically(folder / TABLE, markdown(rows, study.target_error).encode())
     return found
+
+
+def place_in_table(known: Row) -> tuple[int, int]:
+    """TAGI comes first, then its rivals as `METHODS` has them, whichever was finished first."""
+    return ("tagi", *METHODS).index(known["method"]), known["batch_size"]
 
 
 def members_of(place: Path, epochs: int) -> list[Member]:

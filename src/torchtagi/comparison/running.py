@@ -1,31 +1,61 @@
-"""Many runs below one folder, each trained once: a finished one is left alone, an unfinished one goes on."""
+"""Many runs below one folder, each trained once: a finished one is left alone, an unfinished one goes on.
+
+Several processes may work in the same folder: a run is locked by the one that is at it, and the others go on to the
+next.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from torchtagi import checkpoint, data
 from torchtagi.baselines import RivalConfig, RivalTraining
 from torchtagi.config import TrainConfig
+from torchtagi.locking import attempt
 from torchtagi.loop import Step
 from torchtagi.resumable import EpochEnd
 from torchtagi.runs import CONFIG, Row, Run, read_json
 from torchtagi.train import Training
 
 AnyConfig = TrainConfig | RivalConfig
-Watch = Callable[[str, Step | EpochEnd], bool]
-"""Hears a run's name and event; True asks for a stop at this moment."""
+Watch = Callable[[str, Step | EpochEnd | None], bool]
+"""Hears a run's name and event, or None while another process is awaited; True asks for a stop at this moment."""
 
 SUMMARY = "summary.json"  # what a finished run says in a comparison
 DIVERGED = "diverged.json"
 SAVE_SECONDS = 300.0  # no more than this is lost if the process is killed
+POLL_SECONDS = 1.0
 
 
 class Stopped(Exception):
     """The watcher asked for a stop; what was learned is in the checkpoint."""
+
+
+def share(folders: Iterable[Path], work: Callable[[Path], None], watch: Watch) -> None:
+    """Call `work` for each run's folder that no other process is at, and come back to the others until all are
+    done."""
+    left = list(folders)
+    while left:
+        busy = []
+        for folder in left:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with attempt(folder.parent / f".{folder.name}.lock") as mine:
+                if mine:
+                    work(folder)
+                else:
+                    busy.append(folder)
+        if busy:
+            if watch(run_name(busy[0]), None):
+                raise Stopped
+            time.sleep(POLL_SECONDS)
+        left = busy
+
+
+def run_name(folder: Path) -> str:
+    return f"{folder.parent.name}/{folder.name}"
 
 
 def start_or_resume(folder: Path, config: AnyConfig, sets: data.TrainTest) -> Training | RivalTraining:
@@ -50,7 +80,7 @@ def complete(folder: Path, config: AnyConfig, sets: Callable[[], data.TrainTest]
     saved = time.monotonic()
     try:
         for event in training.events():
-            stop = watch(f"{folder.parent.name}/{folder.name}", event)
+            stop = watch(run_name(folder), event)
             if isinstance(event, EpochEnd):
                 saved = time.monotonic()
             elif stop or time.monotonic() - saved > SAVE_SECONDS:
@@ -63,6 +93,15 @@ def complete(folder: Path, config: AnyConfig, sets: Callable[[], data.TrainTest]
         training.run.write_json(DIVERGED, {"error": str(error)})
         return False
     return True
+
+
+def complete_all(configs: Mapping[Path, AnyConfig], sets: Callable[[], data.TrainTest], watch: Watch) -> None:
+    """Train the runs in these folders to their ends."""
+
+    def work(folder: Path) -> None:
+        complete(folder, configs[folder], sets, watch)
+
+    share(configs, work, watch)
 
 
 def is_complete(folder: Path, epochs: int) -> bool:

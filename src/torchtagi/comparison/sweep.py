@@ -17,7 +17,7 @@ from torchtagi import data
 from torchtagi.baselines import configure_rival, find_method
 from torchtagi.baselines.methods import Hyperparameters
 from torchtagi.comparison.compare import FORMAT, check_format, write_json
-from torchtagi.comparison.running import AnyConfig, Watch, complete, is_complete, is_diverged, last_row
+from torchtagi.comparison.running import AnyConfig, Watch, complete_all, is_complete, is_diverged, last_row
 from torchtagi.config import configure
 from torchtagi.run_config import whole
 from torchtagi.runs import CONFIG, Row, RunError, read_json
@@ -122,9 +122,12 @@ def sweep(
             loaded.append(data.load_train_test(asked.task))
         return loaded[0]
 
-    for seed in seeds:
-        for (axis, value), place in homes.items():
-            complete(folder / place / f"seed{seed}", axes[axis][value](seed, threads), sets, watch)
+    configs = {
+        folder / place / f"seed{seed}": axes[axis][value](seed, threads)
+        for seed in seeds
+        for (axis, value), place in homes.items()
+    }
+    complete_all(configs, sets, watch)
     return collect_sweep(folder)
 
 

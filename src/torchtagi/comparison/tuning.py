@@ -8,14 +8,14 @@ out once (cross-validation), and a cell is judged by the folds' means. The test 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from torchtagi import data
 from torchtagi.baselines import find_method
 from torchtagi.baselines.methods import Hyperparameters, Value
-from torchtagi.comparison.running import Watch, complete, last_row
+from torchtagi.comparison.running import Watch, complete_all, last_row
 from torchtagi.comparison.study import Entry, Study
 from torchtagi.runs import Row
 from torchtagi.tasks import find_task
@@ -82,20 +82,22 @@ def tune(
     source = Entry(find_method(entry.method).tuned_as or entry.method, entry.batch_size)
     method = find_method(source.method)
 
-    def judge(cell: Hyperparameters) -> Row:
-        configs = [study.tuning_config(source, cell, threads, fold) for fold in range(study.folds)]
-        rows = []
-        for config in configs:
-            place = folder / source.name / config.setting
-            complete(place, config, sets, watch)
-            rows.append(last_row(place))
-        return cell_row(cell, rows)
+    def judged(cells: Iterable[Hyperparameters]) -> list[Row]:
+        asked = [
+            (cell, [study.tuning_config(source, cell, threads, fold) for fold in range(study.folds)])
+            for cell in cells
+        ]
+        configs = {folder / source.name / config.setting: config for _, folds in asked for config in folds}
+        complete_all(configs, sets, watch)
+        return [
+            cell_row(cell, [last_row(folder / source.name / c.setting) for c in folds]) for cell, folds in asked
+        ]
 
     chance = 100 * (1 - 1 / len(find_task(study.task).classes))
-    found = Tuning([judge(cell) for cell in method.grid], study.judged_by, method.defaults, chance)
+    found = Tuning(judged(method.grid), study.judged_by, method.defaults, chance)
     for name, values in method.refined.items():
         if found.chosen is not None:
-            found.cells.extend([judge({**found.chosen, name: value}) for value in values])
+            found.cells.extend(judged([{**found.chosen, name: value} for value in values]))
     return found
 
 

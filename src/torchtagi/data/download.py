@@ -15,7 +15,7 @@ from typing import BinaryIO
 from torchtagi.data.atomic import publish
 from torchtagi.data.errors import DataError
 from torchtagi.data.locations import Progress
-from torchtagi.data.locking import exclusive
+from torchtagi.locking import exclusive
 
 _CHUNK_BYTES = 1 << 18
 _TRANSIENT_STATUS = frozenset({408, 429, 500, 502, 503, 504})

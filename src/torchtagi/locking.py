@@ -31,18 +31,27 @@ else:
 
 
 @contextmanager
-def exclusive(lock_file: Path) -> Iterator[None]:
-    """Hold `lock_file` for the duration of the block, waiting for whoever has it.
+def attempt(lock_file: Path) -> Iterator[bool]:
+    """Hold `lock_file` for the duration of the block unless somebody else does; yields whether it is held.
 
     The operating system drops the lock when its holder dies, so a killed process never leaves others
     waiting, which a "lock file exists" convention would. The empty file itself stays: deleting it
     would let a third process lock a new file of the same name while the second holds the old one.
-    Waiting polls so that Ctrl-C works on every platform.
     """
     handle = os.open(lock_file, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        while not _try_lock(handle):
-            time.sleep(_POLL_SECONDS)
-        yield
+        yield _try_lock(handle)
     finally:
         os.close(handle)
+
+
+@contextmanager
+def exclusive(lock_file: Path) -> Iterator[None]:
+    """Hold `lock_file` for the duration of the block, waiting for whoever has it; by polling, so that Ctrl-C works
+    on every platform."""
+    while True:
+        with attempt(lock_file) as held:
+            if held:
+                yield
+                return
+        time.sleep(_POLL_SECONDS)
