@@ -121,6 +121,22 @@ def test_real_codes_have_a_noise_of_their_own_that_decays(digits):
     assert engine.heads.codes.categories[0].noise_std.item() == 0.5
 
 
+def test_classes_are_read_with_the_noise_of_real_codes(digits):
+    """Not with that of generated images, through which all look alike; nor does reading change with the epochs."""
+    from test_gan_training import small
+
+    read = []
+    for noise, epoch in ((20.0, 0), (2.0, 0), (20.0, 9)):
+        engine = GanTraining(small(code_noise_std=noise), sets=digits).engine
+        engine.begin_epoch(epoch)
+        engine.players.eval()
+        with torch.no_grad():
+            read.append(engine.class_log_probs(engine.players.discriminator(digits.test.images[:20]).codes)[0])
+    assert torch.equal(read[0], read[1])
+    assert torch.equal(read[0], read[2])
+    assert (read[0].exp().max(1).values - 0.1).max() > 0.03, "classes differ"
+
+
 def test_the_paper_reads_no_real_images(digits):
     from test_gan_training import small
 

@@ -185,7 +185,7 @@ def configure_gan(
         # docs/design.md says how these were chosen: D is quick to see what is wrong with digits, and slow with
         # faces, whose ten codes must not drown out the labels.
         "reality_noise_std": kind.reality_noise_std if paper else 3.0 if kind.has_digits else 1.0,
-        "code_noise_std": kind.code_noise_std if paper else 2.0 if kind.has_digits else 3.0,
+        "code_noise_std": kind.code_noise_std if paper else 20.0 if groups else 3.0,
         "continuous_noise_std": kind.code_noise_std if paper else 0.5,
         "continuous_noise": "fixed",
         "noise_decay": 0.975,

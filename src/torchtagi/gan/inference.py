@@ -38,10 +38,12 @@ class InferenceEngine(Engine):
             )
         self.heads = Heads(config.reality_noise_std, codes)
         self.generator_heads = Heads(self.generator_reality_noise_std, generator_codes)
-        self.grouping, self.real_codes = None, None
+        self.grouping, self.real_codes, self.reader = None, None, codes
         if config.real_code_noise_std is not None and codes is not None:
             self.grouping = Grouping(config.batch_size, len(self.space.categories))
-            self.real_codes = codes.heard_with(config.real_code_noise_std, None).to(config.device)
+            self.real_codes, self.reader = (
+                codes.heard_with(config.real_code_noise_std, None).to(config.device) for _ in range(2)
+            )
         self.memory = nn.ModuleDict({"heads": self.heads})
         if self.grouping is not None:
             self.memory["grouping"] = self.grouping
@@ -102,8 +104,10 @@ class InferenceEngine(Engine):
         return report
 
     def class_log_probs(self, codes: Any) -> list[Tensor]:
-        assert self.heads.codes is not None
-        return self.heads.codes.class_log_probs(codes)
+        """With the noise of real images' codes, where there is one: through that of generated ones, which is loud,
+        all classes look alike. It does not decay for reading, or a network loaded would read otherwise."""
+        assert self.reader is not None
+        return self.reader.class_log_probs(codes)
 
     def fake_probability(self, reality: Any) -> Tensor:
         return self.heads.reality.predict(reality)
