@@ -41,6 +41,9 @@ def test_real_digits_have_codes_by_default_and_nothing_else_has():
         configure_gan("infogan-celeba", method="adam"),
     ):
         assert (other.real_code_noise_std, other.real_code_weight) == (None, None)
+        assert other.code_noise_std < 10
+        assert other.code_weight == 1.0
+        assert other.generator_code_weight is None
     without = configure_gan("infogan-mnist", real_code_noise_std=None)
     assert without.name == "infogan-mnist-infogan-default-norealcodes-seed0"
 

@@ -279,6 +279,20 @@ def test_the_rival_leaves_its_discriminator_alone_in_the_generators_part(digits)
     assert any(not torch.equal(drawn[k], v) for k, v in engine.players.generator.state_dict().items())
 
 
+def test_the_rivals_generator_hears_codes_with_a_weight_of_its_own(digits):
+    after = []
+    for changes in ({}, {"generator_code_weight": 3.0}, {"code_weight": 1.0}, {"generator_code_weight": None}):
+        training = GanTraining(small(method="adam", **changes), sets=digits)
+        next(training.events())
+        after.append([list(player.parameters()) for player in training.engine.players.children()])
+    (d, g), (d_louder_for_g, g_louder), (d_louder, _), (d_same, g_quiet) = after
+    assert all(torch.equal(a, b) for a, b in zip(d, d_louder_for_g, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(d, d_same, strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(g, g_louder, strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(g, g_quiet, strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(d, d_louder, strict=True))
+
+
 def test_the_rivals_generator_has_norms_and_bounded_pixels(digits):
     engine = GanTraining(small(method="adam"), sets=digits).engine
     kinds = [type(layer).__name__ for layer in engine.players.generator]

@@ -22,7 +22,10 @@ INFERENCE_ONLY = (
     *("use_running", "lead", "joint", "count_frozen", "count_sharing", "memory", "real_code_noise_std"),
     *("relu_prior", "stride_prior", "output_gain", "code_gain", "var_gain", "precision"),
 )
-BACKPROP_ONLY = ("discriminator_lr", "generator_lr", "code_weight", "continuous_weight", "real_code_weight")
+BACKPROP_ONLY = (
+    *("discriminator_lr", "generator_lr", "code_weight", "generator_code_weight", "continuous_weight"),
+    "real_code_weight",
+)
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,8 @@ class GanConfig(RunConfig):
     generator_lr: float
     code_weight: float
     """λ of the categorical codes in the rival's loss."""
+    generator_code_weight: float | None = field(default=None, kw_only=True)
+    """λ of the categorical codes in the loss of the rival's G; None is the same as D's."""
     continuous_weight: float
     """λ of the continuous codes in the rival's loss."""
     real_code_weight: float | None = field(default=None, kw_only=True)
@@ -133,7 +138,7 @@ class GanConfig(RunConfig):
         for name in ("code_gain", "var_gain", "discriminator_lr", "generator_lr"):
             positive(name, getattr(self, name))
         own = ("generator_reality_noise_std", "generator_code_noise_std", "generator_continuous_noise_std")
-        for name in (*own, "real_code_noise_std", "real_code_weight", "lead"):
+        for name in (*own, "real_code_noise_std", "real_code_weight", "generator_code_weight", "lead"):
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
         for name in ("real_code_noise_std", "real_code_weight"):
@@ -212,7 +217,8 @@ def configure_gan(
         "var_gain": 1.0,
         "discriminator_lr": 2e-4,  # Chen et al. (2016): 2e-4 for D and 1e-3 for G
         "generator_lr": 1e-3,
-        "code_weight": 1.0,
+        "code_weight": 0.01 if groups and method == "adam" else 1.0,
+        "generator_code_weight": 1.0 if groups and method == "adam" else None,
         "continuous_weight": 0.1,
         "real_code_weight": 1.0 if groups and method == "adam" else None,
         "average": 0 if paper else 500,

@@ -71,7 +71,7 @@ class BackpropEngine(Engine):
             truth, lie, codes = self.verdict(real, images.detach())
             loss = self.label_loss(truth, 0.0) + self.label_loss(lie, 1.0)
             if codes is not None:
-                loss = loss + self.code_loss(codes, latents)
+                loss = loss + self.code_loss(codes, latents, self.config.code_weight)
                 if self.space.categories:
                     report["code_error"] = (self.classes(codes) != latents.categories).float().mean().item()
             if self.grouping is not None and self.config.real_code_weight is not None:
@@ -90,7 +90,7 @@ class BackpropEngine(Engine):
                 _, lie, codes = self.verdict(real, images)
                 loss = functional.binary_cross_entropy_with_logits(lie, torch.zeros_like(lie))
                 if codes is not None:
-                    loss = loss + self.code_loss(codes, latents)
+                    loss = loss + self.code_loss(codes, latents, self.generator_code_weight)
                 loss.backward()
             self.optimisers["generator"].step()
         return StepReport(
@@ -115,9 +115,14 @@ class BackpropEngine(Engine):
             labels = torch.where(lies, 1 - labels, labels)
         return functional.binary_cross_entropy_with_logits(logits, labels)
 
-    def code_loss(self, z: Tensor, latents: Latents) -> Tensor:
+    @property
+    def generator_code_weight(self) -> float:
+        own = self.config.generator_code_weight
+        return self.config.code_weight if own is None else own
+
+    def code_loss(self, z: Tensor, latents: Latents, weight: float) -> Tensor:
         """Cross-entropy of the categories, Gaussian negative log-likelihood of the continuous codes."""
-        loss = self.config.code_weight * self.class_loss(z, latents.categories)
+        loss = weight * self.class_loss(z, latents.categories)
         if self.space.continuous:
             mean, log_var = z[:, sum(self.space.categories) :].chunk(2, 1)
             term = 0.5 * ((latents.continuous - mean).square() / log_var.exp() + log_var).sum(1).mean()
