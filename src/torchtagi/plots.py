@@ -26,6 +26,7 @@ THEMES = {
     "light": {"ink": "#1c2330", "soft": "#8a93a3", "main": "#2563c9", "accent": "#d4691e", "ground": "#ffffff"},
     "dark": {"ink": "#e4e8ef", "soft": "#7d8798", "main": "#7fb0ff", "accent": "#ffab66", "ground": "#161a21"},
 }
+FURTHER = ("#009e73", "#cc79a7")  # of Okabe & Ito, where three lines are not enough; read on either ground
 GALLERY = 24
 LAYERS = 5  # of a deep network, evenly spread: more would be too small to read
 
@@ -53,7 +54,7 @@ def themed(theme: str) -> AbstractContextManager[Any]:
             "axes.edgecolor": colours["soft"],
             "axes.facecolor": "none",
             "figure.facecolor": colours["ground"],
-            "axes.prop_cycle": cycler(color=[colours["main"], colours["accent"], colours["soft"]]),
+            "axes.prop_cycle": cycler(color=[colours["main"], colours["accent"], colours["soft"], *FURTHER]),
             "axes.grid": True,
             "axes.axisbelow": True,
             "axes.spines.top": False,
