@@ -46,6 +46,9 @@ def test_real_digits_have_codes_by_default_and_nothing_else_has():
         assert other.generator_code_weight is None
     without = configure_gan("infogan-mnist", real_code_noise_std=None)
     assert without.name == "infogan-mnist-infogan-default-norealcodes-seed0"
+    assert (without.code_noise_std, without.generator_code_noise_std) == (0.5, 2.0), "Qnet has to hear of classes"
+    rival = configure_gan("infogan-mnist", method="adam", real_code_weight=None)
+    assert (rival.code_weight, rival.generator_code_weight) == (1.0, None)
 
 
 def test_noise_decays_to_a_floor_that_does_not_raise_it():

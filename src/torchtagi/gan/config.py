@@ -22,6 +22,7 @@ INFERENCE_ONLY = (
     *("use_running", "lead", "joint", "count_frozen", "count_sharing", "memory", "real_code_noise_std"),
     *("relu_prior", "stride_prior", "output_gain", "code_gain", "var_gain", "precision"),
 )
+REAL_CODES = ("real_code_noise_std", "real_code_weight")  # by inference, and by backprop
 BACKPROP_ONLY = (
     *("discriminator_lr", "generator_lr", "code_weight", "generator_code_weight", "continuous_weight"),
     "real_code_weight",
@@ -141,7 +142,7 @@ class GanConfig(RunConfig):
         for name in (*own, "real_code_noise_std", "real_code_weight", "generator_code_weight", "lead"):
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
-        for name in ("real_code_noise_std", "real_code_weight"):
+        for name in REAL_CODES:
             if getattr(self, name) is not None and not find_gan_task(self.task).space.categories:
                 raise ValueError(f"{self.task} has no categorical codes: it takes no {name.replace('_', ' ')}")
         if not 0 < self.noise_decay <= 1:
@@ -176,6 +177,8 @@ def configure_gan(
         raise ValueError("the paper's setting is that of its own method: --paper goes with method tagi")
     # A digit survives distortion; of a face's ten codes it is not known what they should be.
     groups = not paper and kind.has_digits and kind.qnet is not None
+    # What a class is, Qnet learns from real images then, and hardly from generated ones; without them it has to.
+    real_codes = groups and all(changes.get(name, 1.0) is not None for name in REAL_CODES)
     base: dict[str, Any] = {
         "task": task,
         "network": kind.network,
@@ -190,13 +193,13 @@ def configure_gan(
         # docs/design.md says how these were chosen: D is quick to see what is wrong with digits, and slow with
         # faces, whose ten codes must not drown out the labels.
         "reality_noise_std": kind.reality_noise_std if paper else 3.0 if kind.has_digits else 1.0,
-        "code_noise_std": kind.code_noise_std if paper else 20.0 if groups else 3.0,
+        "code_noise_std": kind.code_noise_std if paper else 20.0 if real_codes else 0.5 if kind.has_digits else 3.0,
         "continuous_noise_std": kind.code_noise_std if paper else 0.5,
         "continuous_noise": "fixed",
         "noise_decay": 0.975,
         "noise_floor": 0.3,
         "generator_reality_noise_std": None if paper else 1.0,
-        "generator_code_noise_std": None if paper else 1.0 if kind.has_digits else 3.0,
+        "generator_code_noise_std": None if paper else 1.0 if real_codes else 2.0 if kind.has_digits else 3.0,
         "generator_continuous_noise_std": None,
         "use_running": True,
         "label_noise": 0.0,
@@ -217,8 +220,8 @@ def configure_gan(
         "var_gain": 1.0,
         "discriminator_lr": 2e-4,  # Chen et al. (2016): 2e-4 for D and 1e-3 for G
         "generator_lr": 1e-3,
-        "code_weight": 0.01 if groups and method == "adam" else 1.0,
-        "generator_code_weight": 1.0 if groups and method == "adam" else None,
+        "code_weight": 0.01 if real_codes and method == "adam" else 1.0,
+        "generator_code_weight": 1.0 if real_codes and method == "adam" else None,
         "continuous_weight": 0.1,
         "real_code_weight": 1.0 if groups and method == "adam" else None,
         "average": 0 if paper else 500,
