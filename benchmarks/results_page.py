@@ -306,8 +306,10 @@ def games(rows: list[Row], evaluations: Mapping[str, Row]) -> list[str]:
         "does not read the code's digit.",
         '*Slant, width*: correlation with the continuous codes. *P*: Pnet\'s probability of "generated".',
         "*Fréchet*: of the judge's features, for faces of the game's own Dnet, so that only evaluations by one and",
-        "the same classifier compare. Judges have the names of their run folders: `runs/m0` is an epoch of",
-        "`tagi train mnist`, `runs/cifar-3conv-bn-until1` fifteen of `tagi train cifar10 --arch 3conv-bn`.",
+        "the same classifier compare. Digits are judged by an epoch of `tagi train mnist`, in `noaverage` runs by",
+        "another one than in the others; `runs/cifar-3conv-bn-until1` is fifteen of `tagi train cifar10 --arch",
+        "3conv-bn`. `codenoisestd2.0` and `codeweight1.0`: Qnet learned the classes of generated digits as well,",
+        "and excused what they had become (docs/design.md).",
         "",
     ]
     for task, heading in GAMES.items():
