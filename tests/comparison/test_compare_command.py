@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from torchtagi import data
 from torchtagi.cli.app import run as tagi
 from torchtagi.comparison import running
 from torchtagi.runs import Run
@@ -98,6 +99,10 @@ def test_a_recorded_comparison_goes_on_elsewhere(tmp_path, capsys, monkeypatch):
     before = rows_of(tmp_path / "c")
     shutil.rmtree(tmp_path / "c")
     shutil.copytree(tmp_path / "results/c", tmp_path / "again")
+    real, foreign = data.load, data.load("mnist", "test").subset(slice(20))
+    monkeypatch.setattr(  # a foreign set has come, but the recorded networks are gone
+        data, "load", lambda name, *a, **o: foreign if name == "fashion-mnist" else real(name, *a, **o)
+    )
     trained = []
     monkeypatch.setattr(
         running, "start_or_resume", lambda place, *rest: trained.append(place) or started(place, *rest)

@@ -10,7 +10,7 @@ The Hessian of the cross-entropy, Σ φφᵀ ⊗ (diag p − ppᵀ), is taken as
 The prior's precision δ is where the evidence is largest: δ = γ/‖W‖², γ = Σ h_j a_i / (h_j a_i + δ) (MacKay 1992).
 
 A and H are gathered while the last epoch is learned, not in a pass of their own behind it. By then the features
-hardly change any more, and it costs nothing. A prediction takes one pass: only logits are drawn.
+hardly change any more, and it spares a pass. A prediction takes one pass: only logits are drawn.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torchtagi.baselines.backprop import Backprop
 from torchtagi.baselines.config import RivalConfig
 from torchtagi.prediction import PREDICTION_BATCH
 
-MOST_ITERATIONS = 100  # ten do as a rule
+MOST_ITERATIONS = 100
 
 
 class LayerPosterior:

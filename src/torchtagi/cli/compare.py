@@ -105,7 +105,7 @@ def compare(
 ) -> None:
     """Train TAGI and its rivals on the same images, and set their results side by side. Ctrl-C stops cleanly; the
     same command goes on, and may name other methods or more seeds. Started in several terminals it shares the runs
-    among them, which beats more threads."""
+    among them."""
     kind = find_task(task)
     if stream and epochs not in (None, 1):
         raise ValueError(f"--stream sees each image once: --epochs must be 1, got {epochs}")

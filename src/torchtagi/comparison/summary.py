@@ -18,12 +18,13 @@ TIMED_IMAGES = 200
 
 def summarise(run: Run, download: bool = False) -> Row:
     """The run's summary, from its folder if it is there, is one of its last epoch and saw the foreign set, or if
-    there is still no foreign set to see."""
+    there is still no foreign set to see, or no network: a recorded run has what it has."""
     path = run.folder / SUMMARY
     epochs = len(run.metrics())
     if path.is_file():
         kept = read_json(path)
-        if kept.get("epochs") == epochs and (kept["out_of_distribution"] or not has_foreign_set(run, download)):
+        final = kept["out_of_distribution"] or not run.checkpoint.is_file() or not has_foreign_set(run, download)
+        if kept.get("epochs") == epochs and final:
             return kept
     found = evaluate(run, download)
     content = {"epochs": epochs, **measured(found), "predict_seconds_per_1000": prediction_seconds(run, found)}
