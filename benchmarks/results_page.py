@@ -347,24 +347,8 @@ def games(rows: list[Row], evaluations: Mapping[str, Row]) -> list[str]:
     return lines
 
 
-def comparisons_in(results: Path) -> dict[str, str]:
-    """The tables of the recorded comparisons, by name."""
-    return {path.parent.name: path.read_text() for path in sorted(results.glob("compare-*/table.md"))}
-
-
-def comparison_sections(tables: Mapping[str, str]) -> list[str]:
-    """TAGI beside its rivals, as `tagi compare` wrote it down."""
-    lines = ["## Rivals, in the same loop on the same images", ""]
-    if not tables:
-        return [*lines, "No comparison is recorded.", ""]
-    for name, table in tables.items():
-        lines += [f"### {name}", "", *table.rstrip().splitlines(), ""]
-        lines += [f"![errors](../results/{name}/plots/error.png)", ""]
-    return lines
-
-
 def curves_of(rows: Iterable[Row]) -> dict[str, dict[str, dict[str, Curve]]]:
-    """TAGI's runs by task, network and setting; rivals have their own table, in the comparison."""
+    """TAGI's runs by task, network and setting; rivals have a page of their own."""
     found: dict[str, dict[str, dict[str, list[Row]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for row in rows:
         if row.get("method", "tagi") == "tagi":
@@ -381,10 +365,9 @@ def curves_of(rows: Iterable[Row]) -> dict[str, dict[str, dict[str, Curve]]]:
 def page(
     rows: list[Row],
     evaluations: list[Row],
-    comparisons: Mapping[str, str] | None = None,
     played: Mapping[str, Row] | None = None,
 ) -> str:
-    """`comparisons` are tables by name, `played` evaluations of games by run."""
+    """`played` are evaluations of games by run."""
     grouped = curves_of(rows)
     lines = [
         "# Results",
@@ -409,7 +392,6 @@ def page(
     lines += foreign_table(evaluations)
     lines += first_epoch_table(grouped.get("cifar10", {}))
     lines += games(rows, played or {})
-    lines += comparison_sections(comparisons or {})
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -417,9 +399,7 @@ if __name__ == "__main__":
     runs = recorded(ROOT / "results")
     evaluations = evaluations_of(runs)
     played = played_in(runs)
-    (ROOT / "docs" / "results.md").write_text(
-        page(rows_of(runs), evaluations, comparisons_in(ROOT / "results"), played)
-    )
+    (ROOT / "docs" / "results.md").write_text(page(rows_of(runs), evaluations, played))
     if evaluations:
         draw_reliability(evaluations, ROOT / "docs" / FIGURE)
     if long := long_runs(curves_of(rows_of(runs)).get("cifar10", {})):

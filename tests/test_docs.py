@@ -1,7 +1,10 @@
 """The docs' pages of numbers are what the logs in results/ say today."""
 
+import json
 import runpy
 from pathlib import Path
+
+import pytest
 
 from torchtagi.runs import Run, recorded
 
@@ -11,11 +14,14 @@ ROOT = Path(__file__).parent.parent
 def test_the_results_page_is_up_to_date() -> None:
     script = runpy.run_path(str(ROOT / "benchmarks" / "results_page.py"))
     runs = recorded(ROOT / "results")
-    comparisons = script["comparisons_in"](ROOT / "results")
-    expected = script["page"](
-        script["rows_of"](runs), script["evaluations_of"](runs), comparisons, script["played_in"](runs)
-    )
+    expected = script["page"](script["rows_of"](runs), script["evaluations_of"](runs), script["played_in"](runs))
     assert (ROOT / "docs" / "results.md").read_text() == expected, "run `make docs`"
+
+
+def test_the_rivals_page_is_up_to_date() -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / "rivals_page.py"))
+    text = (ROOT / "docs" / "rivals.md").read_text()
+    assert text == script["page"](text, ROOT / "results"), "run `make docs`"
 
 
 def test_the_measurements_page_is_up_to_date() -> None:
@@ -34,22 +40,60 @@ def test_the_results_page_says_what_was_not_run_and_averages_seeds() -> None:
     assert line.startswith("| **ours, default** | 1.50 ± 0.71 (2 seeds) | 0.50 | 7 |")
 
 
-def test_the_results_page_shows_games_and_comparisons(tmp_path) -> None:
+def test_the_results_page_shows_games() -> None:
     script = runpy.run_path(str(ROOT / "benchmarks" / "results_page.py"))
     row = {"task": "infogan-mnist", "network": "infogan", "setting": "default", "seed": 0, "method": "tagi"}
     rows = [row | {"epoch": epoch, "accuracy": epoch / 10, "frechet": 2.0} for epoch in range(1, 8)]
-    (tmp_path / "compare-mnist").mkdir()
-    (tmp_path / "compare-mnist" / "table.md").write_text("| tagi | 1 |\n")
     found = {"epochs": 7, "judge": "a judge", "frechet": 1.5, "neighbour_ratio": 0.94}
-    text = script["page"](
-        rows, [], script["comparisons_in"](tmp_path), {"infogan-mnist-infogan-default-seed0": found}
-    )
+    text = script["page"](rows, [], {"infogan-mnist-infogan-default-seed0": found})
     assert "Evaluated after 7 epochs by a judge: Fréchet 1.50. Generated images are 0.94 times as far" in text
     shown = [line for line in text.splitlines() if line.startswith("| default, seed 0 |")]
     assert shown == [f"| default, seed 0 | {epoch} | {epoch / 10:.3f} | 2.00 |" for epoch in (1, 5, 7)]
     assert "../results/infogan-mnist-infogan-default-seed0/samples.png" in text
-    assert "### compare-mnist\n\n| tagi | 1 |\n" in text
-    assert script["page"]([], []).count("is recorded") == 4
+    assert script["page"]([], []).count("is recorded") == 3
+
+
+def compared(folder: Path, error: float, **study: object) -> None:
+    """A recorded comparison of TAGI alone."""
+    folder.mkdir(parents=True)
+    study = {"task": "mnist", "network": "cnn", "epochs": 5, "samples": None, "stream": False, **study}
+    study |= {"test_samples": None, "tune_samples": 20_000, "tune_epochs": 5}
+    row = {"entry": "tagi", "error": error, "error_std": 0.5, "nll": 0.1, "nll_std": None, "ece": None}
+    (folder / "comparison.json").write_text(json.dumps({"study": study, "rows": [row]}))
+    (folder / "table.md").write_text(f"| tagi | {error} |\n")
+
+
+def test_the_rivals_page_keeps_its_reading_and_shows_comparisons_and_sweeps(tmp_path) -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / "rivals_page.py"))
+    kept = f"# A reading\n\n{script['MARK']}\n\nold numbers\n"
+    empty = script["page"](kept, tmp_path)
+    assert empty == f"# A reading\n\n{script['MARK']}\n\nNo comparison is recorded.\n"
+    compared(tmp_path / "compare-few", 9.0, samples=1000, epochs=30)
+    compared(tmp_path / "compare-all", 0.6)
+    compared(tmp_path / "compare-stream", 3.0, epochs=1, stream=True)
+    row = {"axis": "adam-learning-rate", "value": "0.1", "error": None}
+    asked = {"task": "mnist", "network": "cnn", "epochs": 1, "samples": 50, "test_samples": 20}
+    (tmp_path / "sweep-mnist").mkdir()
+    rows = [row, row | {"value": "0.001", "error": 2.0}]
+    (tmp_path / "sweep-mnist" / "sweep.json").write_text(json.dumps({"sweep": asked, "rows": rows}))
+    lines = script["page"](kept, tmp_path).splitlines()
+    assert [line for line in lines if line.startswith("#")] == [
+        "# A reading",
+        "## Few data: MNIST by the number of training images",
+        "## MNIST, cnn, 5 epochs",
+        "## MNIST, cnn, 1,000 images, 30 epochs",
+        "## MNIST, cnn, a stream: each image once",
+        "## Sweep: MNIST, cnn, 50 images, 1 epoch, tested on 20",
+    ]
+    assert "| error % | 1,000 | 60,000 |" in lines
+    assert "| tagi | 9.00 ± 0.50 | 0.60 ± 0.50 |" in lines
+    assert "| tagi | – | – |" in lines  # no calibration error was measured
+    assert {"| adam, learning rate | 0.1 | 0.001 |", "| error % | d | 2.00 |"} <= set(lines)
+    assert "old numbers" not in lines
+    script["draw_few_data"](script["few_data"](script["comparisons_in"](tmp_path)), tmp_path / "few.png")
+    assert (tmp_path / "few.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match="lost its mark"):
+        script["page"]("# A reading\n", tmp_path)
 
 
 def test_the_results_page_shows_first_epochs_seed_by_seed() -> None:

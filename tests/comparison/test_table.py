@@ -55,7 +55,7 @@ def test_seconds_to_an_error():
 def test_test_images_are_measured_at_ten_places_of_a_long_run_and_once_in_tuning():
     few = study(samples=100, epochs=100, tune_epochs=100)
     ours, theirs = (few.config(Entry(method), 0, {}, 1) for method in ("tagi", "adam"))
-    assert ours.measure_every == theirs.measure_every == 10
+    assert ours.measure_every == theirs.measure_every == 20
     assert few.tuning_config(Entry("adam"), {}, 1).measure_every == 100
     assert study(epochs=5).config(Entry("tagi"), 0, {}, 1).measure_every == 1
     rows = [{"seconds": 1.0}, {"seconds": 1.0, "error": 3.0}, {"seconds": 1.0}, {"seconds": 1.0, "error": 1.0}]

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-CHUNK_NUMBERS = 1 << 24
-"""At most so many numbers of G at a time: 64 MB."""
+CHUNK_NUMBERS = 1 << 19
+"""Of patches and G at a time: 2 MB, which stay in the cache (half the time of all at once)."""
 
 
 @dataclass(frozen=True)
@@ -89,16 +89,37 @@ def linear_sums(layer: nn.Linear, a: Tensor, g: Tensor) -> dict[Tensor, tuple[Te
 
 def conv_sums(layer: nn.Conv2d, a: Tensor, g: Tensor) -> dict[Tensor, tuple[Tensor, Tensor]]:
     """Σ_n G and Σ_n G² of each parameter."""
-    assert not isinstance(layer.padding, str)
     weight = layer.weight
-    total, squares = torch.zeros_like(weight), torch.zeros_like(weight)
-    for part, grad in zip(*(t.split(max(1, CHUNK_NUMBERS // weight.numel())) for t in (a, g)), strict=True):
-        patches = functional.unfold(part, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
-        per_example = torch.bmm(grad.flatten(2), patches.transpose(1, 2))
-        total += per_example.sum(0).view(weight.shape)
-        squares += per_example.square_().sum(0).view(weight.shape)
-    sums = {weight: (total, squares)}
+    outputs, channels, rows, columns = weight.shape
+    total, squares = a.new_zeros(2, outputs, rows * columns * channels)
+    numbers = weight.numel() + weight[0].numel() * g[0, 0].numel()
+    for part, grad in zip(*(t.split(max(1, CHUNK_NUMBERS // numbers)) for t in (a, g)), strict=True):
+        per_example = torch.bmm(grad.flatten(2), patches(layer, part))
+        total += per_example.sum(0)
+        squares += per_example.square_().sum(0)
+    as_weight = [t.view(outputs, rows, columns, channels).permute(0, 3, 1, 2) for t in (total, squares)]
+    sums = {weight: (as_weight[0], as_weight[1])}
     if layer.bias is not None:
         per_bias = g.sum((2, 3))
         sums[layer.bias] = (per_bias.sum(0), per_bias.square().sum(0))
     return sums
+
+
+def patches(layer: nn.Conv2d, a: Tensor) -> Tensor:
+    """What each output position sees, (N, position, kernel row · kernel column · channel).
+
+    With channels last a kernel's row is one run of memory, and the copy is twice as fast as `unfold`'s.
+    """
+    assert not isinstance(layer.padding, str)
+    (pad_h, pad_w), (step_h, step_w), (dilate_h, dilate_w) = layer.padding, layer.stride, layer.dilation
+    padded = functional.pad(a.permute(0, 2, 3, 1), (0, 0, pad_w, pad_w, pad_h, pad_h)).contiguous()
+    n, height, width, channels = padded.shape
+    kernel_h, kernel_w = layer.kernel_size
+    out_h = (height - dilate_h * (kernel_h - 1) - 1) // step_h + 1
+    out_w = (width - dilate_w * (kernel_w - 1) - 1) // step_w + 1
+    image, row, column = height * width * channels, width * channels, channels
+    view = padded.as_strided(
+        (n, out_h, out_w, kernel_h, kernel_w, channels),
+        (image, step_h * row, step_w * column, dilate_h * row, dilate_w * column, 1),
+    )
+    return view.reshape(n, out_h * out_w, kernel_h * kernel_w * channels)

@@ -16,5 +16,7 @@ def main() -> None:
         print(f"Error: the tagi command needs {names}: pip install 'torchtagi[cli]'", file=sys.stderr)
         raise SystemExit(1)
     from torchtagi.cli.app import run
+    from torchtagi.cli.memory import keep_freed_memory
 
+    keep_freed_memory()
     raise SystemExit(run())

@@ -19,10 +19,10 @@ from torchtagi.tasks import find_task
 STREAM_BATCHES = (1, 16)
 FEW, FEW_BATCH = 10_000, 16  # up to so many images rivals take TAGI's batch: those of 64 would be too few steps
 HELD_OUT = 10_000  # of a large training set; a fifth of a small one
-FOLDS, CROSS_VALIDATED = 5, 1000  # up to so many images each fifth is held out once
+FOLDS, JUDGES = 5, 400  # of few images each fifth is held out in turn, until so many have judged
 COARSE = 2000  # among fewer images held out, errors are too coarse a judge of the cells
 TUNING_DRAWS = 10
-CURVE_POINTS = 10  # of test errors, at most
+CURVE_POINTS, FEW_CURVE_POINTS = 10, 5  # test errors at most: with few images, testing takes longer than learning
 USUAL_EPOCHS, MOST_EPOCHS, USUAL_IMAGES = 5, 100, 30_000
 TARGETS: Mapping[str, float] = {"mnist": 2.0, "cifar10": 40.0}
 """The test error, in %, that a good method reaches within a few epochs: how long does it take?"""
@@ -119,7 +119,7 @@ class Study:
             **self.shared,
             **{"seed": seed, "threads": threads, "epochs": self.epochs, "samples": self.samples},
             **{"test_samples": self.test_samples, "batch_size": self.batch_size(entry)},
-            "measure_every": math.ceil(self.epochs / CURVE_POINTS),
+            "measure_every": math.ceil(self.epochs / (CURVE_POINTS if self.samples is None else FEW_CURVE_POINTS)),
         }
         if entry.method == "tagi":
             return configure(self.task, self.network, **values)
@@ -136,7 +136,7 @@ class Study:
 
     @property
     def folds(self) -> int:
-        return min(FOLDS, self.tuning_images // self.held_out) if self.tuning_images <= CROSS_VALIDATED else 1
+        return min(FOLDS, math.ceil(JUDGES / self.held_out), self.tuning_images // self.held_out)
 
     @property
     def judged_by(self) -> str:

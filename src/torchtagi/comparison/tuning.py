@@ -1,8 +1,9 @@
 """A fair tuning of the rivals: every cell of a small fixed grid, judged on images held out of the training set.
 
 The best cell has the fewest errors there, and among equals the best likelihood; the other way round where few
-images are held out, because then many cells have nearly the same number of errors. Very few images are each held
-out once (cross-validation), and a cell is judged by the folds' means. The test set is not looked at.
+images are held out, because then many cells have nearly the same number of errors. Of very few images several
+fifths are held out in turn (cross-validation), and a cell is judged by the folds' means. The test set is not looked
+at.
 """
 
 from __future__ import annotations

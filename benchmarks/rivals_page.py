@@ -1,0 +1,156 @@
+"""Write the numbers of docs/rivals.md from the comparisons and sweeps in results/: python benchmarks/rivals_page.py
+
+The page's reading, above the mark, is written by hand and kept. Everything below it, and the figure of few data,
+comes from results/compare-*/comparison.json, its table.md, and results/sweep-*/sweep.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torchtagi import plots
+from torchtagi.comparison.plots import colours, plain_log
+from torchtagi.comparison.table import COLUMNS, cell
+from torchtagi.runs import Row, read_json
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "rivals.md"
+MARK = "<!-- written by benchmarks/rivals_page.py from here on -->"
+FEW_DATA = "figures/few-data.png"
+FEW_COLUMNS = ("error", "nll", "ece", "ood_auroc")
+TRAINING_IMAGES = {"mnist": 60_000, "cifar10": 50_000}
+AXES = {
+    "-learning-rate": "learning rate",
+    "-noise": "σ_V",
+    "-batch": "batch size",
+}
+
+
+def comparisons_in(results: Path) -> dict[str, Row]:
+    """What `tagi record` kept of comparisons, by name, large sets first."""
+    found = {path.parent.name: read_json(path) for path in results.glob("compare-*/comparison.json")}
+    return dict(sorted(found.items(), key=lambda item: order_of(item[1]["study"])))
+
+
+def order_of(study: Row) -> tuple[bool, str, bool, int]:
+    return study["stream"], study["task"] != "mnist", study["samples"] is not None, study["samples"] or 0
+
+
+def heading(study: Row) -> str:
+    """`MNIST, cnn, 1,000 images, 30 epochs`."""
+    parts = [{"mnist": "MNIST", "cifar10": "CIFAR-10"}[study["task"]], study["network"]]
+    if study["samples"] is not None:
+        parts.append(f"{study['samples']:,} images")
+    length = "1 epoch" if study["epochs"] == 1 else f"{study['epochs']} epochs"
+    parts.append("a stream: each image once" if study["stream"] else length)
+    if study["test_samples"] is not None:
+        parts.append(f"tested on {study['test_samples']:,}")
+    return ", ".join(parts)
+
+
+def tuned_on(study: Row) -> str:
+    images = study["tune_samples"] if study["samples"] is None else min(study["samples"], study["tune_samples"])
+    return f"Rivals tuned among {images:,} training images, {study['tune_epochs']} epochs a cell."
+
+
+def few_data(comparisons: Mapping[str, Row]) -> dict[int, list[Row]]:
+    """The rows of the comparisons on MNIST by the number of images, all of them included."""
+    found = {}
+    for content in comparisons.values():
+        study = content["study"]
+        if study["task"] == "mnist" and not study["stream"]:
+            found[study["samples"] or TRAINING_IMAGES["mnist"]] = content["rows"]
+    return dict(sorted(found.items()))
+
+
+def few_data_section(sizes: Mapping[int, list[Row]]) -> list[str]:
+    """One small table a measure: methods by numbers of images."""
+    if len(sizes) < 2:
+        return []
+    lines = ["## Few data: MNIST by the number of training images", "", f"![few data]({FEW_DATA})", ""]
+    methods = dict.fromkeys(row["entry"] for rows in sizes.values() for row in rows)
+    for column in FEW_COLUMNS:
+        lines += [f"| {COLUMNS[column]} | " + " | ".join(f"{size:,}" for size in sizes) + " |"]
+        lines += ["|---|" + "---:|" * len(sizes)]
+        for method in methods:
+            rows = [next((row for row in found if row["entry"] == method), {}) for found in sizes.values()]
+            lines.append(f"| {method} | " + " | ".join(cell(row, column) for row in rows) + " |")
+        lines.append("")
+    return lines
+
+
+def draw_few_data(sizes: Mapping[int, list[Row]], path: Path) -> None:
+    """Test error and NLL against the number of images; a bar is the standard deviation over seeds."""
+    with plots.themed("light"):
+        figure = plots.blank_figure(10, 4)
+        panels = figure.subplots(1, 2)
+        methods = list(dict.fromkeys(row["entry"] for rows in sizes.values() for row in rows))
+        for panel, column, label in zip(panels, ("error", "nll"), ("test error, %", "NLL"), strict=True):
+            for method, colour in colours(methods, "light").items():
+                rows = {size: row for size, found in sizes.items() for row in found if row["entry"] == method}
+                points = {size: row for size, row in rows.items() if row[column] is not None}
+                panel.errorbar(
+                    list(points),
+                    [row[column] for row in points.values()],
+                    yerr=[row[f"{column}_std"] or 0.0 for row in points.values()],
+                    **{"marker": "o", "markersize": 4, "capsize": 2, "color": colour, "label": method},
+                )
+            panel.set(xlabel="training images", ylabel=label, xscale="log", yscale="log")
+            plain_log(panel.xaxis)
+            plain_log(panel.yaxis)
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(plots.as_png(figure))
+
+
+def sweeps_in(results: Path) -> dict[str, Row]:
+    return {path.parent.name: read_json(path) for path in sorted(results.glob("sweep-*/sweep.json"))}
+
+
+def sweep_section(name: str, content: Row) -> list[str]:
+    """An axis a line: final error by value."""
+    asked = content["sweep"]
+    study = {**asked, "stream": False}
+    lines = [f"## Sweep: {heading(study)}", "", "Final test error in % by value; *d*: every seed diverged.", ""]
+    lines += [f"![final error over learning rate, noise and batch size](../results/{name}/plots/sweep.png)", ""]
+    for axis in dict.fromkeys(row["axis"] for row in content["rows"]):
+        rows = [row for row in content["rows"] if row["axis"] == axis]
+        ending = next(ending for ending in AXES if axis.endswith(ending))
+        lines += [
+            f"| {axis.removesuffix(ending)}, {AXES[ending]} | " + " | ".join(row["value"] for row in rows) + " |",
+            "|---|" + "---:|" * len(rows),
+            "| error % | " + " | ".join("d" if r["error"] is None else f"{r['error']:.2f}" for r in rows) + " |",
+            "",
+        ]
+    return lines
+
+
+def numbers(results: Path) -> str:
+    """All below the mark."""
+    comparisons = comparisons_in(results)
+    lines: list[str] = []
+    if not comparisons:
+        lines += ["No comparison is recorded.", ""]
+    lines += few_data_section(few_data(comparisons))
+    for name, content in comparisons.items():
+        table = (results / name / "table.md").read_text().rstrip().splitlines()
+        lines += [f"## {heading(content['study'])}", "", *table, "", tuned_on(content["study"]), ""]
+        lines += [f"![errors](../results/{name}/plots/error.png)", ""]
+    for name, content in sweeps_in(results).items():
+        lines += sweep_section(name, content)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def page(kept: str, results: Path) -> str:
+    """The reading of `kept`, and the numbers of today."""
+    reading, mark, _ = kept.partition(MARK)
+    if not mark:
+        raise ValueError(f"docs/rivals.md has lost its mark: {MARK}")
+    return f"{reading}{MARK}\n\n{numbers(results)}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text(), ROOT / "results"))
+    if len(sizes := few_data(comparisons_in(ROOT / "results"))) > 1:
+        draw_few_data(sizes, ROOT / "docs" / FEW_DATA)
