@@ -20,6 +20,11 @@ MARK = "<!-- written by benchmarks/rivals_page.py from here on -->"
 FEW_DATA = "figures/few-data.png"
 FEW_COLUMNS = ("error", "nll", "ece", "ood_auroc")
 TRAINING_IMAGES = {"mnist": 60_000, "cifar10": 50_000}
+PICTURES = {
+    "error": "test error against epochs and against time",
+    "reliability": "accuracy against confidence",
+    "risk-coverage": "error among the images a method is surest of",
+}
 AXES = {
     "-learning-rate": "learning rate",
     "-noise": "σ_V",
@@ -136,7 +141,9 @@ def numbers(results: Path) -> str:
     for name, content in comparisons.items():
         table = (results / name / "table.md").read_text().rstrip().splitlines()
         lines += [f"## {heading(content['study'])}", "", *table, "", tuned_on(content["study"]), ""]
-        lines += [f"![errors](../results/{name}/plots/error.png)", ""]
+        for picture, text in PICTURES.items():
+            if (results / name / "plots" / f"{picture}.png").is_file():
+                lines += [f"![{text}](../results/{name}/plots/{picture}.png)", ""]
     for name, content in sweeps_in(results).items():
         lines += sweep_section(name, content)
     return "\n".join(lines).rstrip() + "\n"
