@@ -1,0 +1,15 @@
+"""A file to damage."""
+
+from pathlib import Path
+
+import pytest
+from small_checkpoints import small_net
+
+import torchtagi as tagi
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    path = tmp_path / "good.safetensors"
+    tagi.save(path, small_net(), tagi.Regression(0.5), {"epoch": 1})
+    return path

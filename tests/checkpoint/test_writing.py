@@ -1,0 +1,94 @@
+"""A crash while writing leaves the old file."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_checkpoints import (
+    small_net,
+)
+
+import torchtagi as tagi
+
+
+def fail(*args: Any, **kwargs: Any) -> Any:
+    raise OSError(5, "Input/output error")
+
+
+def interrupt(*args: Any, **kwargs: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+CRASHES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "replace": lambda patch: patch.setattr(os, "replace", fail),
+    "sync": lambda patch: patch.setattr(os, "fsync", fail),
+    "interrupt": lambda patch: patch.setattr(os, "fsync", interrupt),
+}
+
+
+@pytest.mark.parametrize("crash", CRASHES)
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_crash_while_writing_leaves_the_old_file_and_nothing_else(
+    crash: str, exists: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "net.safetensors"
+    if exists:
+        tagi.save(path, small_net())
+    old = path.read_bytes() if exists else None
+    with monkeypatch.context() as patch:
+        CRASHES[crash](patch)
+        with pytest.raises((OSError, KeyboardInterrupt)):
+            tagi.save(path, small_net())
+    assert [file.name for file in tmp_path.iterdir()] == (["net.safetensors"] if exists else [])
+    if exists:
+        assert path.read_bytes() == old
+        tagi.load(path)
+
+
+@pytest.mark.parametrize("room", [0, 700])
+def test_a_file_that_cannot_be_written_whole_leaves_the_old_one(room: int, good: Path) -> None:
+    """The system itself refuses to let a file grow past `room` bytes."""
+    resource = pytest.importorskip("resource")
+    old = good.read_bytes()
+    assert len(old) > room
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            tagi.save(good, small_net(), tagi.Regression(0.5))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert good.read_bytes() == old
+    assert [file.name for file in good.parent.iterdir()] == [good.name]
+
+
+def test_the_old_file_stands_until_the_new_one_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The final name only ever changes by a rename of a finished, synced file."""
+    path, events = tmp_path / "net.safetensors", []
+    sync, replace = os.fsync, os.replace
+
+    def synced(handle: int) -> None:
+        events.append("sync")
+        sync(handle)
+
+    def replaced(source: Any, target: Any) -> None:
+        events.append("replace")
+        assert Path(target) == path
+        assert Path(source).parent == path.parent
+        tagi.load(source)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    tagi.save(path, small_net())
+    assert events.index("sync") < events.index("replace")
+
+
+def test_extra_that_is_no_json_leaves_the_old_file(good: Path) -> None:
+    old = good.read_bytes()
+    with pytest.raises(TypeError, match="JSON"):
+        tagi.save(good, small_net(), extra={"bad": object()})
+    assert good.read_bytes() == old
+    assert [file.name for file in good.parent.iterdir()] == [good.name]
