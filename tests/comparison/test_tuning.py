@@ -64,6 +64,52 @@ def test_a_second_stage_tries_one_more_hyperparameter_at_the_best_cell(tmp_path,
     ]
 
 
+def test_one_run_does_not_decide_between_rates(tmp_path, monkeypatch):
+    """Where a cell has one run, the best and the best of a lower rate are trained with two more seeds."""
+    monkeypatch.setattr("torchtagi.comparison.study.JUDGES", 1)
+    grid = tuple({"learning_rate": rate} for rate in (1e-4, 1e-3, 1e-2, 1e9))
+    monkeypatch.setitem(METHODS, "adam", dataclasses.replace(METHODS["adam"], grid=grid))
+    entry = compare(study(epochs=2), ["adam"], [0], tmp_path / "c").entries["adam"]
+    cells, finals = entry["tuning"]["cells"], entry["tuning"]["finals"]
+    ranked = sorted((cell for cell in cells if not cell["diverged"]), key=lambda cell: cell["nll"])
+    rates = [cell["hyperparameters"]["learning_rate"] for cell in ranked]
+    assert [final["hyperparameters"]["learning_rate"] for final in finals] == [
+        rates[0],
+        next(rate for rate in rates if rate < rates[0]),
+    ]
+    runs = [Run.open(p.parent) for p in (tmp_path / "c" / "tuning" / "adam").glob("*/config.json")]
+    for final in finals:
+        own = [
+            run
+            for run in runs
+            if run.config["hyperparameters"] == {**METHODS["adam"].defaults, **final["hyperparameters"]}
+        ]
+        assert sorted(run.config["seed"] for run in own) == [0, 1, 2]
+        assert final["nll"] == pytest.approx(statistics.fmean(run.metrics()[-1]["nll"] for run in own))
+    assert len(runs) == len(grid) + 2 * 2
+    assert entry["hyperparameters"] == min(finals, key=lambda final: final["nll"])["hyperparameters"]
+
+
+def test_finalists():
+    def cell(rate, error, **others):
+        return {"hyperparameters": {"learning_rate": rate, **others}, "error": error, "nll": error and error / 10}
+
+    cells = [
+        cell(0.001, 4.0),
+        cell(0.003, 3.0),
+        cell(0.01, 2.0),
+        cell(0.01, 1.0, schedule="cosine"),
+        cell(0.1, None),
+    ]
+    found = Tuning(cells, defaults={"learning_rate": 0.001, "schedule": "constant"})
+    assert found.finalists() == [cells[3]["hyperparameters"], cells[1]["hyperparameters"]]
+    ruined = [cell(0.01, None, schedule="cosine"), cell(0.003, 5.0)]
+    assert dataclasses.replace(found, finals=ruined).chosen == {"learning_rate": 0.003}
+    assert dataclasses.replace(found, finals=ruined[:1]).chosen == cells[3]["hyperparameters"]
+    assert Tuning(cells[:1]).finalists() == []
+    assert Tuning(cells[4:]).finalists() == []
+
+
 def test_an_entry_that_diverges_everywhere_does_not_stop_the_others(tmp_path, monkeypatch):
     grid = ({"learning_rate": 1e9}, {"learning_rate": 1e12})
     monkeypatch.setitem(METHODS, "sgd", dataclasses.replace(METHODS["sgd"], grid=grid))

@@ -1,7 +1,7 @@
 """Freed memory stays with the process, where the C library is glibc.
 
 By default it gives a large tensor's memory back to the system when the tensor dies; the next one takes new pages,
-each cleared and mapped at its first touch. Training makes and drops the same tensors in every step, and steps of the
+each cleared and mapped at its first touch. Training makes and drops the same tensors in every step, and steps of
 convolutional networks get 5 to 22 % longer that way. The price of keeping it: a process holds its peak of memory to
 its end.
 """

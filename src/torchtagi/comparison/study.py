@@ -20,6 +20,7 @@ STREAM_BATCHES = (1, 16)
 FEW, FEW_BATCH = 10_000, 16  # up to so many images rivals take TAGI's batch: those of 64 would be too few steps
 HELD_OUT = 10_000  # of a large training set; a fifth of a small one
 FOLDS, JUDGES = 5, 400  # of few images each fifth is held out in turn, until so many have judged
+FINAL_SEEDS = (1, 2)  # where one run of seed 0 would decide, so many more judge the finalists
 COARSE = 2000  # among fewer images held out, errors are too coarse a judge of the cells
 TUNING_DRAWS = 10
 CURVE_POINTS, FEW_CURVE_POINTS = 10, 5  # test errors at most: with few images, testing takes longer than learning
@@ -139,17 +140,22 @@ class Study:
         return min(FOLDS, math.ceil(JUDGES / self.held_out), self.tuning_images // self.held_out)
 
     @property
+    def final_seeds(self) -> tuple[int, ...]:
+        """Further seeds for the two cells between which tuning decides."""
+        return FINAL_SEEDS if self.folds == 1 else ()
+
+    @property
     def judged_by(self) -> str:
         """What decides between cells first."""
         return "nll" if self.folds * self.held_out < COARSE else "error"
 
     def tuning_config(
-        self, entry: Entry, hyperparameters: Hyperparameters, threads: int, fold: int = 0
+        self, entry: Entry, hyperparameters: Hyperparameters, threads: int, fold: int = 0, seed: int = 0
     ) -> RivalConfig:
-        """A run of seed 0 on a part of the images that seed 0 learns, measured on some held out of it."""
+        """A run on a part of the images that the seed learns, measured on some held out of it."""
         values = {
             **self.shared,
-            **{"threads": threads, "epochs": self.tune_epochs, "samples": self.tuning_images},
+            **{"seed": seed, "threads": threads, "epochs": self.tune_epochs, "samples": self.tuning_images},
             **{"held_out": self.held_out, "fold": fold, "batch_size": self.batch_size(entry)},
             "measure_every": self.tune_epochs,  # only the end counts
         }

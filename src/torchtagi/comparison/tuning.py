@@ -4,17 +4,21 @@ The best cell has the fewest errors there, and among equals the best likelihood;
 images are held out, because then many cells have nearly the same number of errors. Of very few images several
 fifths are held out in turn (cross-validation), and a cell is judged by the folds' means. The test set is not looked
 at.
+
+At the brink of divergence a rate may be the best in one run and ruin the next. Where a cell has but one run, the
+best and the best of a lower rate are trained with two more seeds, and the means of three decide.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from torchtagi import data
-from torchtagi.baselines import find_method
+from torchtagi.baselines import RivalConfig, find_method
 from torchtagi.baselines.methods import Hyperparameters, Value
 from torchtagi.comparison.running import Watch, complete_all, last_row
 from torchtagi.comparison.study import Entry, Study
@@ -36,12 +40,27 @@ class Tuning:
     chance: float = 100.0
     """The error of guessing, in %."""
 
+    finals: list[Row] = field(default_factory=list)
+    """The finalists' means over more seeds, if they were asked."""
+
     @property
     def winner(self) -> Row | None:
-        """The best cell, among equals one inside the grid; None if all diverged."""
+        """The best finalist or, without finals, cell; among equals one inside the grid. None if all diverged."""
+        return self.best(self.finals) or self.best(self.cells)
+
+    def best(self, cells: Iterable[Row]) -> Row | None:
         first, second = ("nll", "error") if self.judged_by == "nll" else ("error", "nll")
-        finite = [cell for cell in self.cells if cell["error"] is not None and cell["nll"] is not None]
+        finite = [cell for cell in cells if cell["error"] is not None and cell["nll"] is not None]
         return min(finite, key=lambda c: (c[first], c[second], len(self.edges(c))), default=None)
+
+    def finalists(self) -> list[Hyperparameters]:
+        """The best cell and the best of those with a lower rate; none if there are no two."""
+        first = self.best(self.cells)
+        second = first and self.best(cell for cell in self.cells if self.rate(cell) < self.rate(first))
+        return [first["hyperparameters"], second["hyperparameters"]] if first and second else []
+
+    def rate(self, cell: Row) -> float:
+        return float({**(self.defaults or {}), **cell["hyperparameters"]}["learning_rate"])
 
     @property
     def chosen(self) -> Hyperparameters | None:
@@ -73,6 +92,7 @@ class Tuning:
             "at_edge": self.at_edge,
             "near_chance": self.near_chance,
             "cells": self.cells,
+            "finals": self.finals,
         }
 
 
@@ -83,27 +103,31 @@ def tune(
     source = Entry(find_method(entry.method).tuned_as or entry.method, entry.batch_size)
     method = find_method(source.method)
 
-    def judged(cells: Iterable[Hyperparameters]) -> list[Row]:
+    def judged(cells: Iterable[Hyperparameters], seeds: Sequence[int] = (0,)) -> list[Row]:
+        runs = [(seed, fold) for seed in seeds for fold in range(study.folds)]
         asked = [
-            (cell, [study.tuning_config(source, cell, threads, fold) for fold in range(study.folds)])
+            (cell, [study.tuning_config(source, cell, threads, fold, seed) for seed, fold in runs])
             for cell in cells
         ]
-        configs = {folder / source.name / config.setting: config for _, folds in asked for config in folds}
-        complete_all(configs, sets, watch)
-        return [
-            cell_row(cell, [last_row(folder / source.name / c.setting) for c in folds]) for cell, folds in asked
-        ]
+        complete_all({place(config): config for _, configs in asked for config in configs}, sets, watch)
+        return [cell_row(cell, [last_row(place(config)) for config in configs]) for cell, configs in asked]
+
+    def place(config: RivalConfig) -> Path:
+        return folder / source.name / (f"{config.setting}-seed{config.seed}" if config.seed else config.setting)
 
     chance = 100 * (1 - 1 / len(find_task(study.task).classes))
     found = Tuning(judged(method.grid), study.judged_by, method.defaults, chance)
     for name, values in method.refined.items():
         if found.chosen is not None:
             found.cells.extend(judged([{**found.chosen, name: value} for value in values]))
+    finalists = found.finalists() if study.final_seeds else []
+    if finalists:
+        found = dataclasses.replace(found, finals=judged(finalists, (0, *study.final_seeds)))
     return found
 
 
 def cell_row(cell: Hyperparameters, rows: list[Row | None]) -> Row:
-    """The means over the folds; a cell that diverged in one of them has none."""
+    """The means over folds and seeds; a cell that diverged in one of them has none."""
     finished = [row for row in rows if row is not None]
     row: Row = {"hyperparameters": cell, "diverged": len(finished) < len(rows)}
     for name in ("error", "nll"):
