@@ -65,7 +65,7 @@ def test_a_second_stage_tries_one_more_hyperparameter_at_the_best_cell(tmp_path,
 
 
 def test_one_run_does_not_decide_between_rates(tmp_path, monkeypatch):
-    """Where a cell has one run, the best and the best of a lower rate are trained with two more seeds."""
+    """Where a cell has one run, the best and its next rivals are trained with two more seeds."""
     monkeypatch.setattr("torchtagi.comparison.study.JUDGES", 1)
     grid = tuple({"learning_rate": rate} for rate in (1e-4, 1e-3, 1e-2, 1e9))
     monkeypatch.setitem(METHODS, "adam", dataclasses.replace(METHODS["adam"], grid=grid))
@@ -102,7 +102,13 @@ def test_finalists():
         cell(0.1, None),
     ]
     found = Tuning(cells, defaults={"learning_rate": 0.001, "schedule": "constant"})
-    assert found.finalists() == [cells[3]["hyperparameters"], cells[1]["hyperparameters"]]
+    assert found.finalists() == [cells[index]["hyperparameters"] for index in (3, 1, 2)]
+    assert dataclasses.replace(found, cells=cells[:3]).finalists() == [
+        {"learning_rate": 0.01},
+        {"learning_rate": 0.003},
+    ]
+    same = [cell(0.01, 1.0), cell(0.001, 2.0, schedule="cosine")]
+    assert dataclasses.replace(found, cells=same).finalists() == [entry["hyperparameters"] for entry in same]
     ruined = [cell(0.01, None, schedule="cosine"), cell(0.003, 5.0)]
     assert dataclasses.replace(found, finals=ruined).chosen == {"learning_rate": 0.003}
     assert dataclasses.replace(found, finals=ruined[:1]).chosen == cells[3]["hyperparameters"]

@@ -6,7 +6,8 @@ fifths are held out in turn (cross-validation), and a cell is judged by the fold
 at.
 
 At the brink of divergence a rate may be the best in one run and ruin the next. Where a cell has but one run, the
-best and the best of a lower rate are trained with two more seeds, and the means of three decide.
+best, the best of a lower rate and the best of another schedule are trained with two more seeds, and the means of
+three decide.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from torchtagi import data
 from torchtagi.baselines import RivalConfig, find_method
@@ -54,13 +56,22 @@ class Tuning:
         return min(finite, key=lambda c: (c[first], c[second], len(self.edges(c))), default=None)
 
     def finalists(self) -> list[Hyperparameters]:
-        """The best cell and the best of those with a lower rate; none if there are no two."""
+        """The best cell, the best of those with a lower rate, and the best with another schedule; none if the first
+        has no rival."""
         first = self.best(self.cells)
-        second = first and self.best(cell for cell in self.cells if self.rate(cell) < self.rate(first))
-        return [first["hyperparameters"], second["hyperparameters"]] if first and second else []
+        if first is None:
+            return []
+        value = self.value
+        gentler = self.best(c for c in self.cells if value(c, "learning_rate") < value(first, "learning_rate"))
+        otherwise = self.best(c for c in self.cells if value(c, "schedule") != value(first, "schedule"))
+        rivals = [cell["hyperparameters"] for cell in (gentler, otherwise) if cell is not None]
+        if not rivals:
+            return []
+        return [first["hyperparameters"], *(cell for i, cell in enumerate(rivals) if cell not in rivals[:i])]
 
-    def rate(self, cell: Row) -> float:
-        return float({**(self.defaults or {}), **cell["hyperparameters"]}["learning_rate"])
+    def value(self, cell: Row, name: str) -> Any:
+        """What the cell has of a hyperparameter."""
+        return {**(self.defaults or {}), **cell["hyperparameters"]}.get(name)
 
     @property
     def chosen(self) -> Hyperparameters | None:
