@@ -18,15 +18,14 @@ DIVERGED_ERROR = 100.0  # where a run that diverged is drawn: beyond chance
 
 
 def colours(names: Sequence[str], theme: str) -> dict[str, str]:
-    """One for each method; in a stream, its two batch sizes share it."""
-    others = dict.fromkeys(method_of(name) for name in names if not name.startswith("tagi"))
-    picked = {method: COLOURS[index % len(COLOURS)] for index, method in enumerate(others)}
+    """The same for a method in every picture; in a stream, its two batch sizes share it."""
+    picked = dict(zip(METHODS, COLOURS, strict=True))
     return {name: picked.get(method_of(name), THEMES[theme]["main"]) for name in names}
 
 
 def method_of(name: str) -> str:
-    """The method of an entry, `adam` of `adam-batch16`."""
-    return name.partition("-batch")[0]
+    """The method of an entry or of a sweep's axis: `adam` of `adam-batch16` and of `adam-learning-rate`."""
+    return next((method for method in METHODS if name == method or name.startswith(f"{method}-")), "tagi")
 
 
 def dashes(name: str) -> str:
