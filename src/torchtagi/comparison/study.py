@@ -20,7 +20,7 @@ STREAM_BATCHES = (1, 16)
 FEW, FEW_BATCH = 10_000, 16  # up to so many images rivals take TAGI's batch: those of 64 would be too few steps
 HELD_OUT = 10_000  # of a large training set; a fifth of a small one
 FOLDS, JUDGES = 5, 400  # of few images each fifth is held out in turn, until so many have judged
-FINAL_SEEDS = (1, 2)  # where one run of seed 0 would decide, so many more judge the finalists
+FINAL_SEEDS, ENOUGH_RUNS = (1, 2), 3  # where fewer runs of seed 0 would decide, these too judge the finalists
 COARSE = 2000  # among fewer images held out, errors are too coarse a judge of the cells
 TUNING_DRAWS = 10
 CURVE_POINTS, FEW_CURVE_POINTS = 10, 5  # test errors at most: with few images, testing takes longer than learning
@@ -142,7 +142,7 @@ class Study:
     @property
     def final_seeds(self) -> tuple[int, ...]:
         """Further seeds for the two cells between which tuning decides."""
-        return FINAL_SEEDS if self.folds == 1 else ()
+        return FINAL_SEEDS if self.folds < ENOUGH_RUNS else ()
 
     @property
     def judged_by(self) -> str:

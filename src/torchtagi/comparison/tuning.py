@@ -5,9 +5,9 @@ images are held out, because then many cells have nearly the same number of erro
 fifths are held out in turn (cross-validation), and a cell is judged by the folds' means. The test set is not looked
 at.
 
-At the brink of divergence a rate may be the best in one run and ruin the next. Where a cell has but one run, the
-best, the best of a lower rate and the best of another schedule are trained with two more seeds, and the means of
-three decide.
+At the brink of divergence a rate may be the best in one run and ruin the next. Where a cell has one or two runs,
+the best, the best of a lower rate and the best of another schedule are trained with two more seeds, and the means
+over all three decide.
 """
 
 from __future__ import annotations
