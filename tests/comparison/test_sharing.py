@@ -49,6 +49,18 @@ def test_who_waits_can_be_stopped(tmp_path, taken):
     taken.__exit__(None, None, None)
 
 
+def test_a_folder_that_another_process_is_making_is_not_foreign(tmp_path):
+    assert not is_foreign(tmp_path / "absent", "study.json")
+    assert not is_foreign(tmp_path, "study.json")
+    (tmp_path / ".study.json.17.abcd").write_text("{")
+    assert not is_foreign(tmp_path, "study.json")
+    (tmp_path / "letter.txt").write_text("dear")
+    assert is_foreign(tmp_path, "study.json")
+    assert is_foreign(tmp_path / "letter.txt", "study.json")
+    (tmp_path / "study.json").write_text("{}")
+    assert not is_foreign(tmp_path, "study.json")
+
+
 def test_two_processes_share_the_runs(tmp_path):
     command = [sys.executable, "-m", "torchtagi.cli", "compare", "mnist", "--methods", "tagi,adam,sgd", "--no-tune"]
     command += ["--epochs", "1", "--samples", "400", "--test-samples", "20", "--threads", "1", "--seeds", "2"]

@@ -26,7 +26,7 @@ from torchtagi import data
 from torchtagi.baselines import METHODS, find_method
 from torchtagi.baselines.methods import Hyperparameters
 from torchtagi.checkpoint import write_atomically
-from torchtagi.comparison.running import Watch, complete, is_complete, is_diverged, share
+from torchtagi.comparison.running import Watch, complete, is_complete, is_diverged, is_foreign, share
 from torchtagi.comparison.speed import seconds_per_image
 from torchtagi.comparison.study import Entry, Study
 from torchtagi.comparison.summary import summarise
@@ -199,10 +199,9 @@ def is_lost(known: Row) -> bool:
 
 def open_folder(folder: Path, study: Study) -> Row:
     """What the folder's study.json holds; a new one if there is none. The target may change: no run knows it."""
-    if not (folder / STUDY).is_file():
-        if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - {LOCK}):
-            raise RunError(f"{folder} is not empty and is not a comparison; choose another folder")
-        folder.mkdir(parents=True, exist_ok=True)
+    if is_foreign(folder, STUDY):
+        raise RunError(f"{folder} is not empty and is not a comparison; choose another folder")
+    folder.mkdir(parents=True, exist_ok=True)
     with exclusive(folder / LOCK):
         if (folder / STUDY).is_file():
             content = read_json(folder / STUDY)

@@ -54,6 +54,15 @@ def share(folders: Iterable[Path], work: Callable[[Path], None], watch: Watch) -
         left = busy
 
 
+def is_foreign(folder: Path, first: str) -> bool:
+    """Whether `folder` holds something, but not the file that is the `first` one written here. It is looked for
+    last: another process may be writing it at this moment, under a hidden name until it is whole."""
+    if not folder.is_dir():
+        return folder.exists()
+    visible = any(not path.name.startswith(".") for path in folder.iterdir())
+    return visible and not (folder / first).is_file()
+
+
 def run_name(folder: Path) -> str:
     return f"{folder.parent.name}/{folder.name}"
 

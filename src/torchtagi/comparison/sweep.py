@@ -17,7 +17,15 @@ from torchtagi import data
 from torchtagi.baselines import configure_rival, find_method
 from torchtagi.baselines.methods import Hyperparameters
 from torchtagi.comparison.compare import FORMAT, check_format, write_json
-from torchtagi.comparison.running import AnyConfig, Watch, complete_all, is_complete, is_diverged, last_row
+from torchtagi.comparison.running import (
+    AnyConfig,
+    Watch,
+    complete_all,
+    is_complete,
+    is_diverged,
+    is_foreign,
+    last_row,
+)
 from torchtagi.config import configure
 from torchtagi.run_config import whole
 from torchtagi.runs import CONFIG, Row, RunError, read_json
@@ -140,7 +148,7 @@ def open_sweep(folder: Path, asked: Sweep) -> None:
         if before != content["sweep"]:
             raise RunError(f"{folder} sweeps with {before}, not {content['sweep']}")
         return
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if is_foreign(folder, SWEEP):
         raise RunError(f"{folder} is not empty and is not a sweep; choose another folder")
     write_json(folder / SWEEP, content)
 
