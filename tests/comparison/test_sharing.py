@@ -9,6 +9,7 @@ import pytest
 from small_studies import study
 
 from torchtagi.comparison import Stopped, compare, running
+from torchtagi.comparison.running import is_foreign
 from torchtagi.locking import attempt
 from torchtagi.resumable import EpochEnd
 from torchtagi.runs import Run
