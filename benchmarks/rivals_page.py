@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from torchtagi import plots
-from torchtagi.comparison.plots import colours, plain_log
+from torchtagi.comparison.plots import SWEPT, colours, plain_log
 from torchtagi.comparison.table import COLUMNS, cell
 from torchtagi.runs import Row, read_json
 
@@ -19,16 +19,11 @@ PAGE = ROOT / "docs" / "rivals.md"
 MARK = "<!-- written by benchmarks/rivals_page.py from here on -->"
 FEW_DATA = "figures/few-data.png"
 FEW_COLUMNS = ("error", "nll", "ece", "ood_auroc")
-TRAINING_IMAGES = {"mnist": 60_000, "cifar10": 50_000}
+ALL_DIGITS = 60_000
 PICTURES = {
     "error": "test error against epochs and against time",
     "reliability": "accuracy against confidence",
     "risk-coverage": "error among the images a method is surest of",
-}
-AXES = {
-    "-learning-rate": "learning rate",
-    "-noise": "σ_V",
-    "-batch": "batch size",
 }
 
 
@@ -38,8 +33,9 @@ def comparisons_in(results: Path) -> dict[str, Row]:
     return dict(sorted(found.items(), key=lambda item: order_of(item[1]["study"])))
 
 
-def order_of(study: Row) -> tuple[bool, str, bool, int]:
-    return study["stream"], study["task"] != "mnist", study["samples"] is not None, study["samples"] or 0
+def order_of(study: Row) -> tuple[bool, bool, int]:
+    """Streams last, MNIST first, all images before few."""
+    return study["stream"], study["task"] != "mnist", study["samples"] or 0
 
 
 def heading(study: Row) -> str:
@@ -65,7 +61,7 @@ def few_data(comparisons: Mapping[str, Row]) -> dict[int, list[Row]]:
     for content in comparisons.values():
         study = content["study"]
         if study["task"] == "mnist" and not study["stream"]:
-            found[study["samples"] or TRAINING_IMAGES["mnist"]] = content["rows"]
+            found[study["samples"] or ALL_DIGITS] = content["rows"]
     return dict(sorted(found.items()))
 
 
@@ -121,15 +117,14 @@ def sweeps_in(results: Path) -> dict[str, Row]:
 
 def sweep_section(name: str, content: Row) -> list[str]:
     """An axis a line: final error by value."""
-    asked = content["sweep"]
-    study = {**asked, "stream": False}
-    lines = [f"## Sweep: {heading(study)}", "", "Final test error in % by value; *d*: every seed diverged.", ""]
+    asked = heading({**content["sweep"], "stream": False})
+    lines = [f"## Sweep: {asked}", "", "Final test error in % by value; *d*: every seed diverged.", ""]
     lines += [f"![final error over learning rate, noise and batch size](../results/{name}/plots/sweep.png)", ""]
     for axis in dict.fromkeys(row["axis"] for row in content["rows"]):
         rows = [row for row in content["rows"] if row["axis"] == axis]
-        ending = next(ending for ending in AXES if axis.endswith(ending))
+        label, ending = next((label, ending) for label, ending in SWEPT.items() if axis.endswith(ending))
         lines += [
-            f"| {axis.removesuffix(ending)}, {AXES[ending]} | " + " | ".join(row["value"] for row in rows) + " |",
+            f"| {axis.removesuffix(ending)}, {label} | " + " | ".join(row["value"] for row in rows) + " |",
             "|---|" + "---:|" * len(rows),
             "| error % | " + " | ".join("d" if r["error"] is None else f"{r['error']:.2f}" for r in rows) + " |",
             "",

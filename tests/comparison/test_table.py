@@ -52,12 +52,13 @@ def test_seconds_to_an_error():
     assert seconds_to(rows, 0.5) is None
 
 
-def test_test_images_are_measured_at_ten_places_of_a_long_run_and_once_in_tuning():
+def test_test_images_are_measured_at_ten_places_of_a_long_run_five_with_few_images_and_once_in_tuning():
     few = study(samples=100, epochs=100, tune_epochs=100)
     ours, theirs = (few.config(Entry(method), 0, {}, 1) for method in ("tagi", "adam"))
     assert ours.measure_every == theirs.measure_every == 20
     assert few.tuning_config(Entry("adam"), {}, 1).measure_every == 100
     assert study(epochs=5).config(Entry("tagi"), 0, {}, 1).measure_every == 1
+    assert study(epochs=100, samples=None).config(Entry("tagi"), 0, {}, 1).measure_every == 10
     rows = [{"seconds": 1.0}, {"seconds": 1.0, "error": 3.0}, {"seconds": 1.0}, {"seconds": 1.0, "error": 1.0}]
     assert seconds_to(rows, 2.0) == 4.0
     lines = error_curves({"tagi": [Member(0, [{"epoch": i, **row} for i, row in enumerate(rows, 1)], None)]}).axes

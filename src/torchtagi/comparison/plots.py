@@ -14,6 +14,7 @@ from torchtagi.runs import Row
 
 # Distinguishable without colour vision too (Okabe & Ito), TAGI in the pages' own blue.
 COLOURS = ("#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6d31", "#7f7f7f")
+SWEPT = {"learning rate": "-learning-rate", "σ_V": "-noise", "batch size": "-batch"}  # how a sweep's axes end
 DIVERGED_ERROR = 100.0  # where a run that diverged is drawn: beyond chance
 
 
@@ -193,8 +194,7 @@ def comparison_figures(
 
 def sweep_figure(rows: Sequence[Row], theme: str = "light") -> Figure:
     """A panel a kind of axis; a value at which every seed diverged is a cross at the top."""
-    kinds = {"learning rate": "-learning-rate", "σ_V": "-noise", "batch size": "-batch"}
-    shown = {label: ending for label, ending in kinds.items() if any(r["axis"].endswith(ending) for r in rows)}
+    shown = {label: ending for label, ending in SWEPT.items() if any(r["axis"].endswith(ending) for r in rows)}
     with themed(theme):
         figure = blank_figure(4.2 * max(len(shown), 1), 3.8)
         panels = figure.subplots(1, max(len(shown), 1), sharey=True, squeeze=False)[0]

@@ -64,10 +64,11 @@ class Tuning:
         value = self.value
         gentler = self.best(c for c in self.cells if value(c, "learning_rate") < value(first, "learning_rate"))
         otherwise = self.best(c for c in self.cells if value(c, "schedule") != value(first, "schedule"))
-        rivals = [cell["hyperparameters"] for cell in (gentler, otherwise) if cell is not None]
-        if not rivals:
-            return []
-        return [first["hyperparameters"], *(cell for i, cell in enumerate(rivals) if cell not in rivals[:i])]
+        found = [first["hyperparameters"]]
+        for cell in (gentler, otherwise):
+            if cell is not None and cell["hyperparameters"] not in found:
+                found.append(cell["hyperparameters"])
+        return found if len(found) > 1 else []
 
     def value(self, cell: Row, name: str) -> Any:
         """What the cell has of a hyperparameter."""
