@@ -30,12 +30,18 @@ PICTURES = {
 def comparisons_in(results: Path) -> dict[str, Row]:
     """What `tagi record` kept of comparisons, by name, large sets first."""
     found = {path.parent.name: read_json(path) for path in results.glob("compare-*/comparison.json")}
-    return dict(sorted(found.items(), key=lambda item: order_of(item[1]["study"])))
+    return dict(sorted(found.items(), key=lambda item: order_of(item[1])))
 
 
-def order_of(study: Row) -> tuple[bool, bool, int]:
-    """Streams last, MNIST first, all images before few."""
-    return study["stream"], study["task"] != "mnist", study["samples"] or 0
+def order_of(content: Row) -> tuple[bool, bool, int, bool]:
+    """Streams last, MNIST first, all images before few, tuned before not tuned."""
+    study = content["study"]
+    return study["stream"], study["task"] != "mnist", study["samples"] or 0, not is_tuned(content)
+
+
+def is_tuned(content: Row) -> bool:
+    """Whether grids chose for the rivals, rather than `--set` or their defaults."""
+    return all(row["chosen_by"] not in ("given", "defaults") for row in content["rows"])
 
 
 def heading(study: Row) -> str:
@@ -60,7 +66,7 @@ def few_data(comparisons: Mapping[str, Row]) -> dict[int, list[Row]]:
     found = {}
     for content in comparisons.values():
         study = content["study"]
-        if study["task"] == "mnist" and not study["stream"]:
+        if study["task"] == "mnist" and not study["stream"] and is_tuned(content):
             found[study["samples"] or ALL_DIGITS] = content["rows"]
     return dict(sorted(found.items()))
 
@@ -118,7 +124,9 @@ def sweeps_in(results: Path) -> dict[str, Row]:
 def sweep_section(name: str, content: Row) -> list[str]:
     """An axis a line: final error by value."""
     asked = heading({**content["sweep"], "stream": False})
-    lines = [f"## Sweep: {asked}", "", "Final test error in % by value; *d*: every seed diverged.", ""]
+    seeds = max(row["seeds"] + row["diverged"] for row in content["rows"])
+    mean = "" if seeds == 1 else f", means of {seeds} seeds"
+    lines = [f"## Sweep: {asked}", "", f"Final test error in % by value{mean}; *d*: every seed diverged.", ""]
     lines += [f"![final error over learning rate, noise and batch size](../results/{name}/plots/sweep.png)", ""]
     for axis in dict.fromkeys(row["axis"] for row in content["rows"]):
         rows = [row for row in content["rows"] if row["axis"] == axis]
@@ -141,7 +149,10 @@ def numbers(results: Path) -> str:
     lines += few_data_section(few_data(comparisons))
     for name, content in comparisons.items():
         table = (results / name / "table.md").read_text().rstrip().splitlines()
-        lines += [f"## {heading(content['study'])}", "", *table, "", tuned_on(content["study"]), ""]
+        untuned = "" if is_tuned(content) else ", not tuned"
+        lines += [f"## {heading(content['study'])}{untuned}", "", *table, ""]
+        if is_tuned(content):
+            lines += [tuned_on(content["study"]), ""]
         for picture, text in PICTURES.items():
             if (results / name / "plots" / f"{picture}.png").is_file():
                 lines += [f"![{text}](../results/{name}/plots/{picture}.png)", ""]

@@ -53,12 +53,13 @@ def test_the_results_page_shows_games() -> None:
     assert script["page"]([], []).count("is recorded") == 3
 
 
-def compared(folder: Path, error: float, **study: object) -> None:
-    """A recorded comparison of TAGI alone."""
+def compared(folder: Path, error: float, chosen_by: str = "tuning", **study: object) -> None:
+    """A recorded comparison of one entry."""
     folder.mkdir(parents=True)
     study = {"task": "mnist", "network": "cnn", "epochs": 5, "samples": None, "stream": False, **study}
     study |= {"test_samples": None, "tune_samples": 20_000, "tune_epochs": 5}
     row = {"entry": "tagi", "error": error, "error_std": 0.5, "nll": 0.1, "nll_std": None, "ece": None}
+    row["chosen_by"] = chosen_by
     (folder / "comparison.json").write_text(json.dumps({"study": study, "rows": [row]}))
     (folder / "table.md").write_text(f"| tagi | {error} |\n")
 
@@ -71,16 +72,18 @@ def test_the_rivals_page_keeps_its_reading_and_shows_comparisons_and_sweeps(tmp_
     compared(tmp_path / "compare-few", 9.0, samples=1000, epochs=30)
     compared(tmp_path / "compare-all", 0.6)
     compared(tmp_path / "compare-stream", 3.0, epochs=1, stream=True)
-    row = {"axis": "adam-learning-rate", "value": "0.1", "error": None}
+    compared(tmp_path / "compare-all-given", 0.7, chosen_by="given")
+    row = {"axis": "adam-learning-rate", "value": "0.1", "error": None, "seeds": 0, "diverged": 2}
     asked = {"task": "mnist", "network": "cnn", "epochs": 1, "samples": 50, "test_samples": 20}
     (tmp_path / "sweep-mnist").mkdir()
-    rows = [row, row | {"value": "0.001", "error": 2.0}]
+    rows = [row, row | {"value": "0.001", "error": 2.0, "seeds": 2, "diverged": 0}]
     (tmp_path / "sweep-mnist" / "sweep.json").write_text(json.dumps({"sweep": asked, "rows": rows}))
     lines = script["page"](kept, tmp_path).splitlines()
     assert [line for line in lines if line.startswith("#")] == [
         "# A reading",
         "## Few data: MNIST by the number of training images",
         "## MNIST, cnn, 5 epochs",
+        "## MNIST, cnn, 5 epochs, not tuned",
         "## MNIST, cnn, 1,000 images, 30 epochs",
         "## MNIST, cnn, a stream: each image once",
         "## Sweep: MNIST, cnn, 50 images, 1 epoch, tested on 20",
@@ -89,6 +92,8 @@ def test_the_rivals_page_keeps_its_reading_and_shows_comparisons_and_sweeps(tmp_
     assert "| tagi | 9.00 ± 0.50 | 0.60 ± 0.50 |" in lines
     assert "| tagi | – | – |" in lines  # no calibration error was measured
     assert {"| adam, learning rate | 0.1 | 0.001 |", "| error % | d | 2.00 |"} <= set(lines)
+    assert "Final test error in % by value, means of 2 seeds; *d*: every seed diverged." in lines
+    assert sum(line.startswith("Rivals tuned among") for line in lines) == 3
     assert "old numbers" not in lines
     script["draw_few_data"](script["few_data"](script["comparisons_in"](tmp_path)), tmp_path / "few.png")
     assert (tmp_path / "few.png").read_bytes().startswith(b"\x89PNG")

@@ -141,7 +141,7 @@ class Study:
 
     @property
     def final_seeds(self) -> tuple[int, ...]:
-        """Further seeds for the two cells between which tuning decides."""
+        """Further seeds for the cells between which tuning decides."""
         return FINAL_SEEDS if self.folds < ENOUGH_RUNS else ()
 
     @property
