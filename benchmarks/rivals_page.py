@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from torchtagi import plots
+from torchtagi.baselines import METHODS
 from torchtagi.comparison.plots import SWEPT, colours, plain_log
 from torchtagi.comparison.table import COLUMNS, cell
 from torchtagi.runs import Row, read_json
@@ -71,6 +72,12 @@ def few_data(comparisons: Mapping[str, Row]) -> dict[int, list[Row]]:
     return dict(sorted(found.items()))
 
 
+def methods_in(sizes: Mapping[int, list[Row]]) -> list[str]:
+    """All that some comparison has, in every table's order."""
+    found = {row["entry"] for rows in sizes.values() for row in rows}
+    return [method for method in ("tagi", *METHODS) if method in found]
+
+
 def few_data_section(sizes: Mapping[int, list[Row]]) -> list[str]:
     """One small table a measure: methods by numbers of images."""
     if len(sizes) < 2:
@@ -81,7 +88,7 @@ def few_data_section(sizes: Mapping[int, list[Row]]) -> list[str]:
         f"![few data: error and NLL in TAGI's, below 1 is better than TAGI]({FEW_DATA})",
         "",
     ]
-    methods = dict.fromkeys(row["entry"] for rows in sizes.values() for row in rows)
+    methods = methods_in(sizes)
     for column in FEW_COLUMNS:
         lines += [f"| {COLUMNS[column]} | " + " | ".join(f"{size:,}" for size in sizes) + " |"]
         lines += ["|---|" + "---:|" * len(sizes)]
@@ -98,7 +105,7 @@ def draw_few_data(sizes: Mapping[int, list[Row]], path: Path) -> None:
     with plots.themed("light"):
         figure = plots.blank_figure(10, 4)
         panels = figure.subplots(1, 2)
-        methods = list(dict.fromkeys(row["entry"] for rows in sizes.values() for row in rows))
+        methods = methods_in(sizes)
         for panel, column, label in zip(panels, ("error", "nll"), ("test error", "NLL"), strict=True):
             for index, (method, colour) in enumerate(colours(methods, "light").items()):
                 rows = {size: row for size, found in sizes.items() for row in found if row["entry"] == method}
