@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchtagi.condition import CHUNK
 from torchtagi.nn.affine import PRECISIONS
 from torchtagi.parameter import GaussianParameter
 from torchtagi.run_config import ClassifierConfig, check_device, whole
@@ -39,6 +40,8 @@ class TrainConfig(ClassifierConfig):
     """The last epoch, counted from 1, in which it is counted: later ones repeat what the images said. None: all."""
     norm_first: bool = False
     """Norm layers stand before their ReLU; behind it, the authors' order, unless set."""
+    chunk: int = CHUNK
+    """The coherent rule conditions on so many images at once: a larger batch is taken in pieces (`condition`)."""
     average: int = 0
     """Predictions are made by the mean of about so many posteriors, the last ones (`averaging`); 0: by the last."""
     precision: str = "float32"
@@ -53,6 +56,7 @@ class TrainConfig(ClassifierConfig):
         self.check_sizes()
         whole("prior_inputs", self.prior_inputs, 0)
         whole("average", self.average, 0)
+        whole("chunk", self.chunk, 1)
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
         if self.sharing_until is not None:
@@ -132,6 +136,7 @@ def configure(
         "precision": "float32",
         "measure_every": 1,
         "batch_size": 16,
+        "chunk": CHUNK,
         **(paper_setting(chosen) if paper else default_setting(kind)),
     }
     unknown = [name for name in changes if name not in base]

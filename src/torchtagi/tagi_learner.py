@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchtagi import data
 from torchtagi.averaging import Average
-from torchtagi.condition import CHUNK, condition
+from torchtagi.condition import condition
 from torchtagi.config import TrainConfig
 from torchtagi.gaussian import Gaussian
 from torchtagi.likelihood import ClassPrediction, HierarchicalClassification
@@ -53,7 +53,7 @@ class TagiLearner:
 
     def learn(self, x: Tensor, y: Tensor) -> tuple[int, dict[str, float]]:
         """The coherent rule conditions on a large batch in chunks (see `condition`), the others take it whole."""
-        chunk = CHUNK if self.config.rule == "coherent" else len(x)
+        chunk = self.config.chunk if self.config.rule == "coherent" else len(x)
         wrong, reports = [], []
 
         def compare(z: Gaussian, labels: Tensor) -> None:

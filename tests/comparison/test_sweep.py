@@ -7,6 +7,7 @@ import pytest
 
 from torchtagi.cli.app import run as tagi
 from torchtagi.comparison import Sweep, running, sweep
+from torchtagi.comparison.plots import sweep_figure
 from torchtagi.runs import Run, RunError
 
 
@@ -59,6 +60,26 @@ def test_rows_are_the_runs_and_nothing_is_repeated(tmp_path, monkeypatch):
 def test_networks_drawn_are_as_many_as_for_a_prediction():
     config = next(iter(ASKED.axes(["vogn"])["vogn-learning-rate"].values()))(0, 1)
     assert config.count("curve_draws") == config.count("draws") == 30
+
+
+def test_every_point_of_every_panel_is_in_the_picture():
+    """The panels share an axis: the first one's errors must not set its limits."""
+    points = {"adam-learning-rate": [("0.1", 50.0), ("1", None)], "tagi-noise": [("learned", 3.5), ("0.1", 4.0)]}
+    points["tagi-batch"] = [("1", 2.0)]
+    rows = [{"axis": a, "value": value, "error": error} for a, found in points.items() for value, error in found]
+    panels = sweep_figure(rows).axes
+    assert len(panels) == 3
+    for panel in panels:
+        low, high = panel.get_ylim()
+        assert 0 < low < 2.0
+        assert 100.0 < high < 150.0
+
+
+def test_the_sizes_of_batches_are_what_is_learned_at_once(monkeypatch):
+    """In chunks of 16, all batches larger than that would be one and the same run."""
+    monkeypatch.setattr(sys.modules["torchtagi.comparison.sweep"], "BATCHES", (4, 16, 64))
+    configs = [make(0, 1) for make in ASKED.axes(["tagi"])["tagi-batch"].values()]
+    assert [(config.batch_size, config.chunk) for config in configs] == [(4, 16), (16, 16), (64, 64)]
 
 
 def test_the_command(tmp_path, capsys):

@@ -203,10 +203,11 @@ def sweep_figure(rows: Sequence[Row], theme: str = "light") -> Figure:
         for panel, (label, ending) in zip(panels, shown.items(), strict=False):
             for axis in (name for name in palette if name.endswith(ending)):
                 draw_axis(panel, [row for row in rows if row["axis"] == axis], axis, ending, palette[axis])
-            panel.set(xlabel=label, xscale="log", yscale="log", ylim=(None, 1.2 * DIVERGED_ERROR))
+            panel.set(xlabel=label, xscale="log", yscale="log")
             plain_log(panel.yaxis)
             panel.legend(fontsize=8)
         panels[0].set(ylabel="final test error, %")
+        panels[0].set_ylim(top=1.2 * DIVERGED_ERROR)  # once all is drawn: it ends the scaling of the shared axis
     return figure
 
 

@@ -26,6 +26,7 @@ from torchtagi.comparison.running import (
     is_foreign,
     last_row,
 )
+from torchtagi.condition import CHUNK
 from torchtagi.config import configure
 from torchtagi.run_config import whole
 from torchtagi.runs import CONFIG, Row, RunError, read_json
@@ -39,6 +40,7 @@ NOISES: Mapping[str, dict[str, Any]] = {
     **{f"{noise:g}": {"learn_noise": False, "noise_std": noise} for noise in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)},
 }
 BATCHES = (1, 4, 16, 64, 256)
+"""Learned whole: in the chunks of the defaults, large ones would do as batches of 16 do."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,9 @@ class Sweep:
         for method in methods:
             if method == "tagi":
                 found["tagi-noise"] = {name: self.ours(**changes) for name, changes in NOISES.items()}
-                found["tagi-batch"] = {str(size): self.ours(batch_size=size) for size in BATCHES}
+                found["tagi-batch"] = {
+                    str(size): self.ours(batch_size=size, chunk=max(size, CHUNK)) for size in BATCHES
+                }
                 continue
             rate = float(find_method(method).defaults["learning_rate"])
             found[f"{method}-learning-rate"] = {
