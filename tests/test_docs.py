@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import statistics
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,24 @@ def test_the_results_page_shows_foreign_images_of_the_longest_default_run(tmp_pa
     assert line in script["page"]([], found).splitlines()
     script["draw_reliability"](found, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_readme_has_the_comparisons_errors() -> None:
+    """The table of rivals says what results/ says."""
+    names = {"Adam": "adam", "MC-dropout": "mc-dropout", "VOGN": "vogn", "TAGI": "tagi"}
+    names |= {"last-layer Laplace": "laplace", "ensemble of five": "ensemble"}
+    few = [f"compare-mnist-cnn-epochs{e}-samples{n}" for e, n in ((100, 100), (30, 1000), (5, 10000))]
+    folders = [*few, "compare-mnist-cnn-epochs5", "compare-mnist-cnn-epochs5", "compare-cifar10-3conv-epochs10"]
+    lines = (ROOT / "README.md").read_text().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("| method | 100 |"))
+    for line in lines[start + 2 : start + 2 + len(names)]:
+        label, *cells, cost = (part.strip(" *") for part in line.strip("|").split("|"))
+        for column, (folder, shown) in enumerate(zip(folders, cells, strict=True)):
+            content = json.loads((ROOT / "results" / folder / "comparison.json").read_text())
+            found = next(row for row in content["rows"] if row["entry"] == names[label])
+            value = found["error"]
+            if column == 3:
+                value = statistics.fmean(run["epochs"][0]["error"] for run in content["runs"][names[label]])
+            assert float(shown) == pytest.approx(value, abs=0.51 * 10.0 ** -len(shown.partition(".")[2]))
+            if column == 4:
+                assert float(cost) == pytest.approx(found["relative_cost"], abs=0.051)
