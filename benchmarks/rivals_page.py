@@ -31,7 +31,7 @@ PICTURES = {
 def comparisons_in(results: Path) -> dict[str, Row]:
     """What `tagi record` kept of comparisons, by name, large sets first."""
     found = {path.parent.name: read_json(path) for path in results.glob("compare-*/comparison.json")}
-    return dict(sorted(found.items(), key=lambda item: order_of(item[1])))
+    return dict(sorted(found.items(), key=lambda item: (order_of(item[1]), item[0])))
 
 
 def order_of(content: Row) -> tuple[bool, bool, int, bool]:
@@ -57,18 +57,27 @@ def heading(study: Row) -> str:
     return ", ".join(parts)
 
 
+def tuning_of(content: Row) -> str:
+    """What a heading says of it: nothing where runs as long as the compared ones chose."""
+    if not is_tuned(content):
+        return ", not tuned"
+    epochs = content["study"]["tune_epochs"]
+    return "" if epochs == content["study"]["epochs"] else f", tuned by {epochs} epochs"
+
+
 def tuned_on(study: Row) -> str:
     images = study["tune_samples"] if study["samples"] is None else min(study["samples"], study["tune_samples"])
     return f"Rivals tuned among {images:,} training images, {study['tune_epochs']} epochs a cell."
 
 
 def few_data(comparisons: Mapping[str, Row]) -> dict[int, list[Row]]:
-    """The rows of the comparisons on MNIST by the number of images, all of them included."""
-    found = {}
+    """The rows of the comparisons on MNIST by the number of images, all of them included; of several with as many
+    images the first one's."""
+    found: dict[int, list[Row]] = {}
     for content in comparisons.values():
         study = content["study"]
         if study["task"] == "mnist" and not study["stream"] and is_tuned(content):
-            found[study["samples"] or ALL_DIGITS] = content["rows"]
+            found.setdefault(study["samples"] or ALL_DIGITS, content["rows"])
     return dict(sorted(found.items()))
 
 
@@ -156,8 +165,7 @@ def numbers(results: Path) -> str:
     lines += few_data_section(few_data(comparisons))
     for name, content in comparisons.items():
         table = (results / name / "table.md").read_text().rstrip().splitlines()
-        untuned = "" if is_tuned(content) else ", not tuned"
-        lines += [f"## {heading(content['study'])}{untuned}", "", *table, ""]
+        lines += [f"## {heading(content['study'])}{tuning_of(content)}", "", *table, ""]
         if is_tuned(content):
             lines += [tuned_on(content["study"]), ""]
         for picture, text in PICTURES.items():
