@@ -9,10 +9,10 @@ from __future__ import annotations
 import argparse
 import json
 
-from torchtagi.averaging import Average
-from torchtagi.prediction import predict, scores
-from torchtagi.runs import Run
-from torchtagi.train import Step, Training
+from torchtagi.experiments.classify.prediction import predict, scores
+from torchtagi.experiments.classify.train import Step, Training
+from torchtagi.experiments.runs.folder import Run
+from torchtagi.inference.average import Average
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
     python benchmarks/gan_balance.py --json results/ablation/gan_balance.jsonl --judge runs/demo
 
 Each plays once through the first 20,000 digits, one thread, seed 0, and is measured as every run is
-(`torchtagi.gan.measuring`); `train_…` are means over the epoch. A run takes about four minutes. Those with grain
+(`experiments.gan.measuring`); `train_…` are means over the epoch. A run takes about four minutes. Those with grain
 played through all 60,000 (`--samples 60000`).
 """
 
@@ -13,9 +13,9 @@ import argparse
 import json
 from pathlib import Path
 
-from torchtagi.gan.config import configure_gan
-from torchtagi.gan.training import GanTraining
-from torchtagi.resumable import EpochEnd
+from torchtagi.experiments.gan.config import configure_gan
+from torchtagi.experiments.gan.training import GanTraining
+from torchtagi.experiments.runs.resumable import EpochEnd
 
 WITHOUT = {"real_code_noise_std": None, "code_noise_std": 0.5, "generator_code_noise_std": 2.0}  # no real codes
 ONE = {**WITHOUT, "reality_noise_std": 1.0, "code_noise_std": 1.0, "continuous_noise_std": 1.0, "memory": None}

@@ -17,12 +17,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from torchtagi import data
-from torchtagi.gan.assignment import assign
-from torchtagi.gan.config import configure_gan
-from torchtagi.gan.game import teach_classes
-from torchtagi.gan.grouping import BLOCK, balanced_classes, distorted
-from torchtagi.gan.inference import InferenceEngine
+from torchtagi.experiments import data
+from torchtagi.experiments.gan.assignment import assign
+from torchtagi.experiments.gan.config import configure_gan
+from torchtagi.experiments.gan.game import teach_classes
+from torchtagi.experiments.gan.grouping import BLOCK, balanced_classes, distorted
+from torchtagi.experiments.gan.inference import InferenceEngine
 
 IMAGES, BATCH, MEASURED = 9600, 16, 3200
 SETTINGS: dict[str, tuple[bool, bool, int]] = {  # reads a copy, observes at a copy, images read at once

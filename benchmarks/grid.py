@@ -22,7 +22,9 @@ from pathlib import Path
 import torch
 
 import torchtagi as tagi
-from torchtagi import data, metrics, models
+from torchtagi import metrics
+from torchtagi.experiments import data
+from torchtagi.experiments import networks as models
 
 NETWORKS = {"mnist-cnn": ("mnist", models.mnist_cnn, 40.0), "cifar-3conv": ("cifar10", models.cifar_3conv, 85.0)}
 NOISES = (0.03, 0.1, 0.3, 1.0)

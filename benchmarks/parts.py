@@ -4,7 +4,7 @@
 
 One pass over the first 10,000 training images, one thread, error on the first 5,000 test images (so ±0.7 %).
 `training error` is that of each image before it was learned from, over the whole pass. `variance_left` is the mean
-variance of each layer's weights relative to the prior's; `sharing` is ρ of each shared tensor (`torchtagi.update`),
+variance of each layer's weights relative to the prior's; `sharing` is ρ of each shared tensor (`inference.update`),
 weights and biases in turn, averaged over the last hundred steps.
 """
 
@@ -16,9 +16,9 @@ from pathlib import Path
 
 import torch
 
-from torchtagi.config import configure
-from torchtagi.prior import weighted_layers
-from torchtagi.train import EpochEnd, Step, Training, prior_network
+from torchtagi.experiments.classify.config import configure
+from torchtagi.experiments.classify.train import EpochEnd, Step, Training, prior_network
+from torchtagi.inference.prior import weighted_layers
 
 NETWORKS = ("3conv", "3conv-ln", "3conv-bn")
 SETTINGS: dict[str, dict[str, object]] = {

@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from torchtagi import plots
-from torchtagi.runs import IDENTITY, Row, Run, recorded
+from torchtagi.experiments.report import plots
+from torchtagi.experiments.runs.folder import IDENTITY, Row, Run, recorded
 
 ROOT = Path(__file__).parent.parent
 FIGURE = "figures/reliability.png"

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from torchtagi import plots
-from torchtagi.baselines import METHODS
-from torchtagi.comparison.plots import SWEPT, colours, plain_log
-from torchtagi.comparison.table import COLUMNS, cell
-from torchtagi.runs import Row, read_json
+from torchtagi.experiments.baselines import METHODS
+from torchtagi.experiments.compare.table import COLUMNS, cell
+from torchtagi.experiments.report import plots
+from torchtagi.experiments.report.comparison_plots import SWEPT, colours, plain_log
+from torchtagi.experiments.runs.folder import Row, read_json
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "rivals.md"

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 import torchtagi as tagi
-from torchtagi import models
+from torchtagi.experiments import networks as models
 
 IMAGES = {"mnist-cnn": (1, 28, 28), "mlp": (13,)}
 NETWORKS: dict[str, tuple[Callable, tuple[int, ...]]] = {

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from small_runs import finished, small
-from torchtagi import data
-from torchtagi.runs import Run
+from torchtagi.experiments import data
+from torchtagi.experiments.runs.folder import Run
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from torchtagi import data
-from torchtagi.runs import Run
-from torchtagi.train import TrainConfig, Training, configure
+from torchtagi.experiments import data
+from torchtagi.experiments.classify.train import TrainConfig, Training, configure
+from torchtagi.experiments.runs.folder import Run
 
 
 def small(**changes: object) -> TrainConfig:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torchtagi.runs import Run, recorded
+from torchtagi.experiments.runs.folder import Run, recorded
 
 ROOT = Path(__file__).parent.parent
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import torchtagi as tagi
 from torchtagi import Gaussian
 from torchtagi import nn as tnn
-from torchtagi.likelihood import class_tree
+from torchtagi.likelihoods import class_tree
 
 FOLDER = Path(__file__).parent / "vectors"
 RTOL, ATOL = 2e-4, 1e-5

@@ -3,11 +3,13 @@
 __version__ = "0.1.0"
 
 from torchtagi import nn
-from torchtagi.averaging import Average
 from torchtagi.checkpoint import CheckpointError, load, restore, save
-from torchtagi.condition import CHUNK, condition
 from torchtagi.gaussian import Gaussian, cat
-from torchtagi.likelihood import (
+from torchtagi.inference.average import Average
+from torchtagi.inference.conditioning import CHUNK, condition
+from torchtagi.inference.prior import keep_signal, match_prior, spread_signal, use_relu_prior
+from torchtagi.inference.update import Update
+from torchtagi.likelihoods import (
     Binary,
     ClassPrediction,
     HeteroscedasticRegression,
@@ -16,8 +18,6 @@ from torchtagi.likelihood import (
 )
 from torchtagi.nn.affine import multiply_in
 from torchtagi.parameter import GaussianParameter
-from torchtagi.prior import keep_signal, match_prior, spread_signal, use_relu_prior
-from torchtagi.update import Update
 
 __all__ = [
     "CHUNK",

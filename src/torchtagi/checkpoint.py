@@ -22,19 +22,17 @@ import torch
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-import torchtagi.likelihood
+import torchtagi.likelihoods
 import torchtagi.nn
-from torchtagi.likelihood import HeteroscedasticRegression, Likelihood
-from torchtagi.models.classifiers import ResidualBlock
-from torchtagi.nn import Layer
+from torchtagi.likelihoods import HeteroscedasticRegression, Likelihood
+from torchtagi.nn import Layer, Residual
 
 FORMAT = 1
 PARTS = ("net", "likelihood")
 ABSTRACT = ("Layer", "Module", "ModuleList")
 BUILDABLE: dict[str, type[nn.Module]] = {
     **{name: getattr(torchtagi.nn, name) for name in torchtagi.nn.__all__ if name not in ABSTRACT},
-    **{name: getattr(torchtagi.likelihood, name) for name in torchtagi.likelihood.BUILDABLE},
-    "ResidualBlock": ResidualBlock,
+    **{name: getattr(torchtagi.likelihoods, name) for name in torchtagi.likelihoods.BUILDABLE},
 }
 
 
@@ -67,10 +65,10 @@ def describe(module: nn.Module) -> dict[str, Any] | None:
     name = type(module).__name__
     if type(module) not in (BUILDABLE.get(name), nn.Sequential):  # torch's own comes back as ours
         return None
-    if isinstance(module, nn.Sequential):
+    if isinstance(module, nn.Sequential | Residual):
         parts = [(key, describe(part)) for key, part in module._modules.items() if part is not None]
         return None if any(part is None for _, part in parts) else {"type": name, "parts": parts}
-    assert isinstance(module, Layer | ResidualBlock | Likelihood | HeteroscedasticRegression)
+    assert isinstance(module, Layer | Likelihood | HeteroscedasticRegression)
     return {"type": name, "arguments": module.config()}
 
 
@@ -79,6 +77,8 @@ def build(description: Any) -> nn.Module:
     kind = BUILDABLE[description["type"]]
     if issubclass(kind, nn.Sequential):
         return kind(OrderedDict((key, build(part)) for key, part in description["parts"]))
+    if issubclass(kind, Residual):
+        return kind(**{key: build(part) for key, part in description["parts"]})
     arguments = description["arguments"]
     unknown = set(arguments) - set(ARGUMENTS[description["type"]])
     if unknown:

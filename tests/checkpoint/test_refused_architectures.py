@@ -38,7 +38,7 @@ ARCHITECTURES: dict[str, Any] = {
     },
     "device": {"type": "Linear", "arguments": {**LINEAR["arguments"], "device": "nowhere"}},
     "too large to exist": {"type": "Linear", "arguments": {"in_features": 10**9, "out_features": 10**9}},
-    "a module of layers": {"type": "ResidualBlock", "arguments": {"channels_in": 1, "channels": 1, "layers": "os"}},
+    "a module of layers": {"type": "Residual", "parts": [["layers", {"type": "ReLU", "arguments": {}}]]},
     "part names": {"type": "Sequential", "parts": [["a.b", LINEAR]]},
     "parts that are no pairs": {"type": "Sequential", "parts": [LINEAR]},
     "fits no tensor": {"type": "Linear", "arguments": {"in_features": 5, "out_features": 4}},

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 import torchtagi as tagi
 from torchtagi import checkpoint
-from torchtagi.models.classifiers import ResidualBlock
 
 LAYERS: dict[str, Callable[[], nn.Module]] = {
     "AvgPool2d": lambda: tagi.nn.AvgPool2d(3, 2, 1, ceil_mode=True, count_include_pad=False),
@@ -32,7 +31,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "MixtureTanh": tagi.nn.MixtureTanh,
     "ReLU": tagi.nn.ReLU,
     "Remax": tagi.nn.Remax,
-    "ResidualBlock": lambda: ResidualBlock(4, 6, 2),
+    "Residual": lambda: tagi.nn.Residual(tagi.nn.Linear(4, 4), tagi.nn.Linear(4, 4)),
     "Sequential": lambda: tagi.nn.Sequential(tagi.nn.Linear(8, 3), tagi.nn.Sequential(tagi.nn.ReLU())),
     "Sigmoid": tagi.nn.Sigmoid,
     "Softplus": lambda: tagi.nn.Softplus(2.0, 10.0),

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import torchtagi as tagi
-from torchtagi import models
+from torchtagi.experiments import networks as models
 from torchtagi.nn import chain
 
 Build = Callable[[], list[nn.Module]]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import torchtagi as tagi
-from torchtagi.config import configure
+from torchtagi.experiments.classify.config import configure
 
 LAYERS = {
     "conv": lambda: tagi.nn.Conv2d(3, 4, 3, padding=1),

@@ -14,6 +14,7 @@ from torchtagi.nn.layer import Layer
 from torchtagi.nn.mixture import MixtureReLU, MixtureSigmoid, MixtureTanh
 from torchtagi.nn.norm import BatchNorm1d, BatchNorm2d, LayerNorm
 from torchtagi.nn.pool import AvgPool2d, MaxPool2d
+from torchtagi.nn.residual import Residual
 from torchtagi.nn.shape import Flatten, Identity, Unflatten, ZeroPad2d
 from torchtagi.nn.softmax import ClosedFormSoftmax, Remax
 
@@ -40,6 +41,7 @@ __all__ = [
     "ModuleList",
     "ReLU",
     "Remax",
+    "Residual",
     "Sequential",
     "Sigmoid",
     "Softplus",

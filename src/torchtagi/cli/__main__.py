@@ -1,5 +1,0 @@
-"""`python -m torchtagi.cli` is `tagi`."""
-
-from torchtagi.cli import main
-
-main()

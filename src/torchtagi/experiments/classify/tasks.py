@@ -1,0 +1,100 @@
+"""What `tagi train` can train: a data set, the networks for it, and what the paper reports for them.
+
+A new task or network is an entry here; the loop, the run folders, the evaluation and the report know none of them
+by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from torch import Tensor, nn
+
+from torchtagi.experiments import networks as models
+from torchtagi.experiments.data import Preprocessing, augment_crop_flip, augment_shift
+from torchtagi.experiments.data.cifar import CIFAR10_CLASSES, CIFAR10_PREPROCESSING
+from torchtagi.experiments.data.mnist import MNIST_MEAN
+from torchtagi.inference.prior import SPREAD
+
+
+@dataclass(frozen=True)
+class Network:
+    """How to build a network, and the paper's test error in % by epoch (Tables 1 and 2)."""
+
+    build: Callable[..., nn.Module]
+    """The Gaussian network; `build(classes, layers=torch.nn)` makes the ordinary one."""
+    paper_error: Mapping[int, float]
+    paper_augments: bool = False
+    norms: bool = True
+    """Whether it has norm layers; then `build` takes `norm_first`, which puts them before the ReLUs."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A labelled image set, and the set whose images are foreign to it."""
+
+    name: str
+    outside: str
+    networks: Mapping[str, Network]
+    default_epochs: int
+    thing: str
+    """What one image shows, for titles."""
+    classes: tuple[str, ...]
+    image_shape: tuple[int, int, int]
+    preprocessing: Preprocessing
+    augment: Callable[[Tensor], Tensor]
+    """A random variation of each image that leaves its class alone."""
+    signal_spread: float
+    """How much the prior means of hidden units differ between images by default (`prior.spread_signal`); 0 leaves
+    them at He's scale."""
+
+    @property
+    def default_network(self) -> str:
+        return next(iter(self.networks))
+
+    def network(self, name: str) -> Network:
+        if name not in self.networks:
+            raise ValueError(f"{self.name} has no network {name!r}; it has {', '.join(self.networks)}")
+        return self.networks[name]
+
+
+TASKS: Mapping[str, Task] = {
+    "mnist": Task(
+        name="mnist",
+        outside="fashion-mnist",
+        networks={"cnn": Network(models.mnist_cnn, {1: 1.88, 50: 0.64}, norms=False)},
+        default_epochs=10,
+        thing="digit",
+        classes=tuple("0123456789"),
+        image_shape=(1, 28, 28),
+        preprocessing=Preprocessing.centred(MNIST_MEAN),
+        augment=augment_shift,
+        signal_spread=0.0,
+    ),
+    "cifar10": Task(
+        name="cifar10",
+        outside="tinyimagenet",
+        networks={
+            "3conv": Network(models.cifar_3conv, {1: 44.3, 50: 23.6}, norms=False),
+            "3conv-ln": Network(partial(models.cifar_3conv, norm="layer"), {1: 41.4, 50: 22.6}),
+            "3conv-bn": Network(partial(models.cifar_3conv, norm="batch"), {1: 42.6, 50: 22.0}),
+            "resnet18": Network(models.resnet18, {1: 65.9, 50: 13.8}, paper_augments=True),
+            "resnet18half": Network(partial(models.resnet18, width=32), {1: 65.9, 50: 14.9}, paper_augments=True),
+        },
+        default_epochs=50,
+        thing="image",
+        classes=CIFAR10_CLASSES,
+        image_shape=(3, 32, 32),
+        preprocessing=CIFAR10_PREPROCESSING,
+        augment=augment_crop_flip,
+        signal_spread=SPREAD,
+    ),
+}
+
+
+def find_task(name: str) -> Task:
+    if name not in TASKS:
+        raise ValueError(f"there is no task {name!r}; there are {', '.join(TASKS)}")
+    return TASKS[name]

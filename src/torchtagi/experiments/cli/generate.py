@@ -1,0 +1,87 @@
+"""`tagi generate`: draw what the user asks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from torchtagi.checkpoint import write_atomically
+from torchtagi.experiments.cli.shared import RunFolder, console, one_line_errors, whole_number
+from torchtagi.experiments.gan.drawing import SCALE, as_png, sheet
+from torchtagi.experiments.gan.request import Request, code_of_digit, parse_classes, parse_numbers
+from torchtagi.experiments.gan.tasks import GAN_TASKS
+from torchtagi.experiments.gan.training import open_engine
+from torchtagi.experiments.runs.folder import Run, RunError
+
+VALUES = "A number, several with commas, or from:to:count."
+
+
+@one_line_errors
+def generate(
+    run: RunFolder,
+    digit: Annotated[
+        str | None, typer.Option(help="The digits to draw: one, several with commas, or `all`.", metavar="DIGITS")
+    ] = None,
+    c1: Annotated[str | None, typer.Option(help=f"The first continuous code. {VALUES}", metavar="VALUES")] = None,
+    c2: Annotated[str | None, typer.Option(help=f"The second continuous code. {VALUES}", metavar="VALUES")] = None,
+    category: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Categorical code K, counted from 1, as one class, several with commas, or `all`; repeat it.",
+            metavar="K=CLASSES",
+        ),
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(parser=whole_number, metavar="N", help="How many times to draw the noise.")
+    ] = None,
+    seed: Annotated[int, typer.Option(parser=whole_number, metavar="N", help="Of the noise.")] = 0,
+    scale: Annotated[
+        int, typer.Option(parser=whole_number, metavar="N", help="Screen pixels a pixel, both ways.")
+    ] = SCALE,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The PNG file.")] = Path("generated.png"),
+) -> None:
+    """Draw a grid of generated images. At most two things vary: codes, or the noise."""
+    opened = Run.open(run)
+    if opened.config["task"] not in GAN_TASKS:
+        raise RunError(f"{run} is not a GAN: it was trained on {opened.config['task']}")
+    if not 1 <= scale <= 16:
+        raise ValueError(f"scale must lie between 1 and 16, got {scale}")
+    if out.suffix.lower() != ".png":
+        raise ValueError(f"the drawing is a PNG file, so its name must end in .png: {out}")
+    task = GAN_TASKS[opened.config["task"]]
+    continuous = {
+        place: parse_numbers(f"--c{place + 1}", text) for place, text in enumerate((c1, c2)) if text is not None
+    }
+    categories = dict(parse_category(text, task.space.categories) for text in category or [])
+    if digit is not None:
+        if not task.has_digits or not task.space.categories:
+            raise ValueError(f"--digit is for infogan-mnist; {task.name} has no code for digits")
+        if 0 in categories:
+            raise ValueError("--digit and --category 1=… name the same code: give one of them")
+        code_of = code_of_digit(opened)
+        categories[0] = [code_of[value] for value in parse_classes("--digit", digit, 10)]
+    varied = any(len(numbers) > 1 for numbers in continuous.values())
+    varied = varied or any(len(classes) > 1 for classes in categories.values())
+    if samples is None:
+        samples = 10 if not varied else 1
+    if not (continuous or categories) and task.space.categories:
+        categories[0] = list(code_of_digit(opened)) if task.has_digits else list(range(task.space.categories[0]))
+    latents, columns = Request(continuous, categories, samples, seed).latents(task.space)
+    engine, pixels = open_engine(opened)
+    images = pixels.to_uint8(engine.draw(latents))
+    write_atomically(out, as_png(sheet(images, columns), scale))
+    console.print(f"{len(images)} images, {columns} a row: [bold]{escape(str(out))}[/bold]")
+
+
+def parse_category(text: str, categories: tuple[int, ...]) -> tuple[int, list[int]]:
+    """`3=all` as the code's place, counted from 0, and its classes."""
+    number, equals, classes = text.partition("=")
+    if not equals or not number.strip().isdigit():
+        raise ValueError(f"--category wants K=CLASSES, for instance 1=all, got {text!r}")
+    place = int(number) - 1
+    if not 0 <= place < len(categories):
+        raise ValueError(f"this generator has {len(categories)} categories, so no category {number}")
+    return place, parse_classes(f"--category {number}", classes.strip(), categories[place])

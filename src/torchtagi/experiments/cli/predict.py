@@ -1,0 +1,98 @@
+"""`tagi predict`: what a network makes of an image file, and how sure it is."""
+
+from __future__ import annotations
+
+import bisect
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from torchtagi.experiments.classify import evaluation
+from torchtagi.experiments.classify.tasks import find_task
+from torchtagi.experiments.cli.shared import AsJson, RunFolder, console, one_line_errors
+from torchtagi.experiments.data.picture import Picture, read_picture
+from torchtagi.experiments.gan.tasks import GAN_TASKS
+from torchtagi.experiments.runs.folder import Run, RunError
+from torchtagi.likelihoods import ClassPrediction
+
+BAR = 24
+
+
+@one_line_errors
+def predict(
+    run: RunFolder,
+    images: Annotated[list[Path], typer.Argument(help="Image files of any size, colour or polarity.")],
+    as_json: AsJson = False,
+) -> None:
+    """Class probabilities for image files, with their uncertainty."""
+    opened = Run.open(run)
+    if opened.config["task"] in GAN_TASKS:
+        raise RunError(f"{run} is a GAN, which draws images and does not name them: tagi generate {run}")
+    task = find_task(opened.config["task"])
+    predictor = evaluation.load_predictor(opened)
+    channels, side, _ = task.image_shape
+    ruler = (opened.evaluation() or {}).get("entropy_quantiles")
+    answers = []
+    for path in images:
+        picture = read_picture(path, channels, side)
+        x = task.preprocessing.apply(picture.image)
+        prediction = predictor.predict(x.to(memory_format=torch.channels_last))
+        rank = None if not ruler else bisect.bisect_left(ruler, float(prediction.entropy[0]))
+        answer = describe(path, picture, prediction, task.classes, rank)
+        answers.append(answer)
+        if not as_json:
+            show(answer, task.thing)
+    if as_json:
+        print(json.dumps(answers, indent=1))
+
+
+def describe(
+    path: Path, picture: Picture, prediction: ClassPrediction, classes: tuple[str, ...], rank: int | None
+) -> dict[str, Any]:
+    """One image's answer as JSON; a standard deviation is that of a class's probability over the posterior."""
+    return {
+        "file": str(path),
+        "prepared": picture.steps,
+        "answer": classes[int(prediction.labels[0])],
+        "probability": float(prediction.confidence[0]),
+        "entropy": float(prediction.entropy[0]),
+        "more_uncertain_than_percent_of_test_set": rank,
+        "classes": {
+            name: {
+                "probability": float(prediction.probs[0, c]),
+                "std": float(prediction.epistemic[0, c].sqrt()),
+                "epistemic": float(prediction.epistemic[0, c]),
+                "aleatoric": float(prediction.aleatoric[0, c]),
+            }
+            for c, name in enumerate(classes)
+        },
+    }
+
+
+def show(answer: dict[str, Any], thing: str) -> None:
+    console.print(f"[bold]{escape(answer['file'])}[/bold]")
+    for step in answer["prepared"]:
+        console.print(f"  {step}")
+    if not answer["prepared"]:
+        console.print("  taken as it is")
+    table = Table()
+    table.add_column("class")
+    table.add_column("probability", justify="right")
+    table.add_column("± std", justify="right")
+    table.add_column("", min_width=BAR)
+    ranked = sorted(answer["classes"].items(), key=lambda entry: -entry[1]["probability"])
+    for place, (name, value) in enumerate(ranked):
+        style = "bold" if place == 0 else "" if value["probability"] >= 0.01 else "dim"
+        bar = "█" * round(BAR * value["probability"])
+        table.add_row(name, f"{100 * value['probability']:.2f} %", f"{100 * value['std']:.2f} %", bar, style=style)
+    console.print(table)
+    line = f"answer: [bold]{answer['answer']}[/bold], entropy {answer['entropy']:.3f} nats"
+    rank = answer["more_uncertain_than_percent_of_test_set"]
+    if rank is not None:
+        line += f", more uncertain than {min(rank, 100)} % of the test {thing}s"
+    console.print(line)

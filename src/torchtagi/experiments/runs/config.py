@@ -1,0 +1,164 @@
+"""What the configurations of all kinds of runs share: a name, a form as JSON, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import torchtagi
+from torchtagi.experiments import data
+from torchtagi.experiments.runs.folder import Row, RunError
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides what a run becomes; each kind of run adds its own fields."""
+
+    task: str
+    network: str
+    setting: str
+    seed: int
+    epochs: int
+    batch_size: int
+    samples: int | None
+    """Train on the first so many images only."""
+    test_samples: int | None
+    device: str
+    threads: int
+
+    @property
+    def name(self) -> str:
+        """The run folder's usual name."""
+        return f"{self.task}-{self.network}-{self.setting}-seed{self.seed}"
+
+    @property
+    def open_ended(self) -> bool:
+        """Whether a run may be continued beyond the epochs first asked for."""
+        return True
+
+    def asdict(self) -> Row:
+        return dataclasses.asdict(self)
+
+    def as_json(self) -> Row:
+        """What config.json says: the configuration and the versions at work."""
+        return {
+            **self.asdict(),
+            "versions": {
+                "torchtagi": torchtagi.__version__,
+                "torch": str(torch.__version__),
+                "numpy": np.__version__,
+                "python": platform.python_version(),
+            },
+        }
+
+    @classmethod
+    def from_json(cls, content: Row) -> Self:
+        """A field with a default was added later: a run without it has the default."""
+        fields = dataclasses.fields(cls)
+        missing = [e.name for e in fields if e.name not in content and e.default is dataclasses.MISSING]
+        if missing:
+            raise RunError(f"the run's configuration does not say its {', '.join(missing)}")
+        try:
+            return cls(**{entry.name: content[entry.name] for entry in fields if entry.name in content})
+        except TypeError as error:
+            raise RunError(f"the run's configuration holds a value of the wrong kind: {error}") from error
+
+    def check_seed(self) -> None:
+        whole("seed", self.seed, 0)
+        if self.seed >= 2**63:
+            raise ValueError(f"seed must be below 2**63, got {self.seed}")
+
+
+@dataclass(frozen=True)
+class ClassifierConfig(RunConfig):
+    """Of a classifier, TAGI's or a rival's: whether and when its images are varied."""
+
+    augment: bool
+    augment_from: int
+    """The first epoch, counted from 1, whose images are varied."""
+    draw_samples: bool = field(default=False, kw_only=True)
+    """The `samples` are drawn by the seed, the same for every method, and are not the first ones."""
+    measure_every: int = field(default=1, kw_only=True)
+    """The test set is measured after every so-manieth epoch, and after the last: with few images to learn, that
+    takes longer than they do."""
+
+    def check_sizes(self) -> None:
+        for name in ("epochs", "batch_size", "threads", "augment_from", "measure_every"):
+            whole(name, getattr(self, name), 1)
+        for name in ("samples", "test_samples"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), 1)
+        self.check_seed()
+
+    def augments_in(self, epoch: int) -> bool:
+        """Whether images are varied in the epoch of that number, counted from 0."""
+        return self.augment and epoch + 1 >= self.augment_from
+
+    def measures_in(self, epoch: int) -> bool:
+        """Whether the test set is measured after the epoch of that number, counted from 0."""
+        return (epoch + 1) % self.measure_every == 0 or epoch + 1 >= self.epochs
+
+    def sample_index(self, images: int) -> slice | Tensor:
+        """Which of so many training images are learned."""
+        if self.samples is None or not self.draw_samples:
+            return slice(self.samples)
+        return data.epoch_order(images, self.seed, -1)[: self.samples]
+
+
+def with_changes(config: type[RunConfig], given: dict[str, Any], pairs: list[str]) -> dict[str, Any]:
+    """What options of their own have given, and what `name=value` texts add to it."""
+    changes = parse_changes(config, pairs)
+    for name in given.keys() & changes.keys():
+        raise ValueError(f"--set {name}={changes[name]} and an option of its own both say what {name} is")
+    return {**given, **changes}
+
+
+def parse_changes(config: type[RunConfig], pairs: list[str]) -> dict[str, Any]:
+    """`name=value` texts as the fields of a configuration they name, each of the field's own kind."""
+    fields = {entry.name: str(entry.type) for entry in dataclasses.fields(config)}
+    for name in ("task", "network", "setting"):
+        del fields[name]
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or name not in fields:
+            raise ValueError(f"--set wants name=value, got {pair!r}; the names are {', '.join(fields)}")
+        found[name] = parse_value(name, fields[name], text.strip())
+    return found
+
+
+def parse_value(name: str, kind: str, text: str) -> Any:
+    options = kind.split(" | ")
+    if "None" in options and text.lower() in ("none", "null"):
+        return None
+    try:
+        if "bool" in options:
+            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
+        if "int" in options:
+            return int(text)
+        if "float" in options:
+            return float(text)
+    except (ValueError, KeyError):
+        raise ValueError(f"--set {name}: {text!r} is not of kind {kind}") from None
+    return text
+
+
+def whole(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name.replace('_', ' ')} must be a whole number of at least {least}, got {value!r}")
+
+
+def check_device(name: str) -> None:
+    """Not a part of the configuration's own checks: a run made on another machine can still be looked at here."""
+    try:
+        torch.zeros(1, device=name).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"device {name!r} cannot be used: {reason}") from error

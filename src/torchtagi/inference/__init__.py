@@ -1,0 +1,1 @@
+"""From messages to posteriors: the update, what it needs to know of a step, the prior, the average."""

@@ -1,0 +1,86 @@
+"""Conditioning a network on a batch, in chunks.
+
+Bayes' rule is associative: the posterior after one chunk is the prior for the next, and in a linear model the
+order makes no difference. Where every step linearises anew, small chunks are the better approximation: one step
+on 256 correlated observations moves along a single direction, sixteen steps on 16 along sixteen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from torchtagi.checks import require_values
+from torchtagi.inference import direct
+from torchtagi.inference.update import Update
+
+CHUNK = 16  # the paper's batch; docs/design.md compares batches of 1 to 256 taken whole and in chunks
+
+
+def condition(
+    net: nn.Module,
+    likelihood: nn.Module,
+    posterior: Update,
+    x: Tensor,
+    y: Tensor,
+    chunk: int = CHUNK,
+    before: direct.Watch | None = None,
+) -> float:
+    """Update `net` with the observations y at x, `chunk` at a time; returns their negative log-evidence.
+
+    `before(z, targets)` is shown each chunk's outputs, for looking at, before they are learned from. Where the
+    network is a plain `Sequential` of layers, the steps do without autograd (see `direct`); results are the same.
+    A single sample that would be left over joins the last chunk. What precedes a chunk that is refused, because of
+    a label out of range say, has been learned.
+    """
+    if chunk < 1:
+        raise ValueError(f"chunk must be at least 1, got {chunk}")
+    require_values("x", x)
+    samples = len(x)
+    if len(y) != samples:
+        raise ValueError(f"y must have as many entries as x, {samples}, got {len(y)}")
+    whole = samples <= chunk
+    total = 0.0
+    try:
+        for inputs, targets in [(x, y)] if whole else zip(*chunks(x, y, chunk), strict=True):
+            posterior.zero_grad()
+            evidence = direct.learn(net, likelihood, posterior, inputs, targets, before)
+            if evidence is None:
+                evidence = learn(net, likelihood, posterior, inputs, targets, before)
+            total += evidence.item()
+    finally:
+        posterior.zero_grad()  # not even a message that could not be learned from is left behind
+    return total
+
+
+def chunks(x: Tensor, y: Tensor, size: int) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    """Both in pieces of `size`; a single sample left over joins the last of them, because a batch norm finds no
+    spread in it."""
+    sizes = [size] * (len(x) // size)
+    rest = len(x) % size
+    if rest == 1:
+        sizes[-1] += 1
+    elif rest:
+        sizes.append(rest)
+    return x.split(sizes), y.split(sizes)
+
+
+def learn(
+    net: nn.Module, likelihood: nn.Module, posterior: Update, x: Tensor, y: Tensor, before: direct.Watch | None
+) -> Tensor:
+    """One step by autograd."""
+    z = net(x)
+    if before is not None:
+        with torch.no_grad():
+            before(z, y)
+    evidence: Tensor = likelihood(z, y)
+    evidence.backward()
+    if not posterior.ledger.entries:
+        raise RuntimeError(
+            "nothing was learned: the update given to condition is not that of this network (a copy of a network "
+            "needs an Update of its own)"
+        )
+    posterior.step()
+    return evidence

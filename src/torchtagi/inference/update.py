@@ -1,0 +1,393 @@
+"""From messages to posteriors: the only place that writes parameters.
+
+After `evidence.backward()` a parameter with mean m and variance s holds its summed message g = mean.grad,
+h = var.grad. Three rules apply it:
+
+`paper`      m⁺ = m + s g,  s⁺ = s + s² h: every observation of the batch as if independent of the others.
+
+`capped`     the same, with each |Δm| and |Δs| at most √s/cap (cap 0.1 for one sample, 2 below 256, 3 from there):
+             parity with the authors' code.
+
+`coherent`   (default) the observations of a batch share weights. The exact step of the joint linearised posterior
+             solves a system in the observations' covariance K + R; the messages' direction s g gets the length that
+             solves it best. With innovation r, predictive variance v and noise R of each observation,
+
+                 α = Σ r·dm / (q + Σ R dm²),        q = Σ_θ s g²,  the variance of the outputs along s g
+
+             is 1 for uncorrelated observations and (v + R)/(Bv + R), the exact value, for B equal ones.
+             Where the innovations are larger than predicted, λ = mean r²/(v+R) > 1, the predicted variance v + R is
+             wrong by that factor: it is inflated to λ(v + R), and Σ R dm² above becomes λ Σ r·dm − Σ v dm².
+             Around it a trust region: R ≥ κ v bounds the Kalman gain; no step moves the outputs by more than τ, nor
+             a weight by more than c prior standard deviations; no variance shrinks below `floor` of itself at once:
+
+                 α ← min(1, α, τ/√q);   m⁺ = m + clip(α s g, ±c√s);   s⁺ = s · max(1 + α ρ s h, floor)
+
+             ρ is 1 but for shared parameters, those of convolutions. One such weight acts at many places of an
+             image, and h adds up what each place says as if it had a weight of its own: Σ_p J_p² where the
+             derivative is Σ_p J_p. But g knows the sum. Under the model a message has E[g²] = −h for a weight that
+             acts once, so what sharing adds can be read from the lengths of both, tensor by tensor:
+
+                 ρ = min(P, max(1, r/r₀)),        r = Σ s g² / (λ Σ −s h)
+
+             r₀ ≥ 1 is the same ratio over all tensors that are not shared: what the observations of a batch have in
+             common makes every g longer, and α counts it already. A linear layer of a CIFAR-10 network has r = 1.0,
+             its first convolution 200. With ρ the variance of a convolution's weight that acts equally at all
+             places is exact. At P places sharing adds at most a factor P, by Cauchy and Schwarz; a tensor with
+             messages that widen (h > 0, as AGVI's may be) has ρ = 1.
+
+             Uncertain parameters that take part in the outputs but are not updated (`frozen`, a GAN's discriminator
+             while its generator learns) are noise to the others, and noise that a batch shares. Its variance along
+             dm is read from the messages on them like q itself, and added to it in α: q + q_frozen + Σ R dm².
+
+Whatever the rule, nothing is ever forgotten: what a sample said about a weight holds for ever, though the rest of
+the network, or the world, was another one then. `memory=M` lets the precision that was gained fade by 1/M with each
+sample, back towards the prior's s₀, so that about the last M samples are remembered. After a step on n of them
+
+                 1/s⁺ = (1 − n/M)/s + (n/M)/s₀
+
+             and the means stay where they are.
+
+docs/design.md has the derivation and the measurements behind the constants.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+
+from torchtagi.inference.output_hook import Heard, Ledger, Tap
+from torchtagi.inference.statistics import Group, Tensors, largest, sharing_factors, totals
+from torchtagi.parameter import GaussianParameter, Places
+
+RULES = ("coherent", "capped", "paper")
+
+
+class Update(torch.optim.Optimizer):
+    """Turns the messages on each Gaussian parameter into its posterior.
+
+        posterior = Update(net)
+        likelihood(net(x), y).backward()
+        posterior.step(); posterior.zero_grad()
+
+    `net` may be wrapped in DistributedDataParallel or sharded by `fully_shard`: pass the wrapped module, whose
+    averaged messages are summed again here. `groups` divides the network's parameters, e.g.
+    `[{"modules": [net.body]}, {"modules": [net.head], "lr": 0.5}]`. `lr` is the fraction of the messages that is
+    applied, 1 for Bayes' rule; it is there for torch's schedulers. `outputs` is the module whose output the
+    likelihood sees, if that is not `net` itself. `frozen` are modules between `net` and that output which stay as
+    they are, but whose uncertainty the coherent rule has to count; let messages reach their means
+    (`requires_grad`). `count_sharing=False` leaves ρ of the coherent rule at 1. `memory` is the number of samples
+    that are remembered, all of them unless given; the variances at construction are the prior's.
+
+    After a step `reports` holds one dictionary a group: `alpha`, the fraction applied; `innovation`, the mean of
+    r²/(v+R), near 1 where the predicted variance is right; `clipped` and `floored`, how many entries a bound on
+    their mean's or variance's change held back. `sharing` holds ρ of each shared tensor that heard something.
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        rule: str = "coherent",
+        *,
+        lr: float = 1.0,
+        groups: Sequence[dict[str, Any]] | None = None,
+        outputs: nn.Module | None = None,
+        frozen: Sequence[nn.Module] = (),
+        count_sharing: bool = True,
+        memory: float | None = None,
+        gain_bound: float = 0.3,
+        output_bound: float = 6.0,
+        weight_bound: float = 1.0,
+        floor: float = 0.1,
+    ) -> None:
+        if rule not in RULES:
+            raise ValueError(f"rule must be one of {', '.join(RULES)}, got {rule!r}")
+        if not 0 < floor < 1:
+            raise ValueError(f"floor must lie between 0 and 1, got {floor}")
+        for name, bound in (("output_bound", output_bound), ("weight_bound", weight_bound)):
+            if not bound > 0:
+                raise ValueError(f"{name} must be positive, got {bound}")
+        if not gain_bound >= 0:
+            raise ValueError(f"gain_bound must not be negative, got {gain_bound}")
+        if memory is not None and not (memory >= 1 and math.isfinite(memory)):
+            raise ValueError(f"memory must be a number of samples, at least 1, got {memory}")
+        self.rule = rule
+        self.count_sharing = count_sharing and rule == "coherent"
+        self.output_bound, self.weight_bound, self.floor = output_bound, weight_bound, floor
+        self.process_group, self.sharded, self.averaged_over = parallelism(net)
+        every = [group_of(group) for group in groups or [{"modules": [net]}]]
+        super().__init__(every, {"lr": lr})
+        found = gaussian_parameters(part for group in groups or [{"modules": [net]}] for part in group["modules"])
+        self.places: dict[Tensor, Places] = {part.mean: part.shared for part in found if part.shared is not None}
+        self.frozen = [{**group_of({"modules": frozen}), "lr": 0.0}] if frozen else []
+        self.memory = memory
+        self.keep_priors()
+        self.reports: list[dict[str, float]] = []
+        self.sharing: list[float] = []
+        expects = weakref.WeakMethod(self.expects)  # weak: a discarded update stops listening
+        self.ledger = Ledger(gain_bound if rule == "coherent" else 0.0, lambda: (expects() or bool)())
+        (net if outputs is None else outputs).register_forward_hook(Tap(self.ledger))
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As torch's; without a prior in the state the one at construction stays."""
+        priors = [self.state[var] for var in self.variances()] if self.memory is not None else []
+        super().load_state_dict(state_dict)
+        for var, prior in zip(self.variances(), priors, strict=False):
+            if "prior" not in self.state[var]:
+                self.state[var] = prior
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        self.keep_priors()
+
+    def keep_priors(self) -> None:
+        """With a memory, take the variances of parameters that are new here for their prior's."""
+        if getattr(self, "memory", None) is not None:  # torch's constructor adds groups before there is one
+            for var in self.variances():
+                self.state[var].setdefault("prior", var.detach().clone())
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError(
+            "an Update listens to its network and cannot be copied or pickled; copy the network, make an Update "
+            "for the copy and load this one's state_dict()"
+        )
+
+    def variances(self) -> Iterator[Tensor]:
+        """The variances of all parameters that this update may write."""
+        return (var for group in self.param_groups for var in group["params"][1::2])
+
+    def holds(self, tensors: Iterable[Tensor]) -> bool:
+        """Whether messages on these tensors are this update's, to apply or to count, and to clear."""
+        own = {id(tensor) for group in self.param_groups + self.frozen for tensor in group["params"]}
+        return own.issuperset(map(id, tensors))
+
+    def expects(self) -> bool:
+        """Whether parameters of this update listen to the pass that begins. What earlier passes said is forgotten
+        if its messages were cleared by somebody else (`net.zero_grad()`)."""
+        if self.ledger.entries and not self.sharded and all(tensor.grad is None for tensor in self.tensors()):
+            self.ledger.entries.clear()
+        return any(tensor.requires_grad for tensor in self.tensors())
+
+    def tensors(self) -> Iterator[Tensor]:
+        """Means and variances of all parameters that this update may write."""
+        return (tensor for group in self.param_groups for tensor in group["params"])
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for group in self.param_groups + self.frozen:
+            for tensor in group["params"]:
+                if set_to_none:
+                    tensor.grad = None
+                elif tensor.grad is not None:
+                    tensor.grad.zero_()
+        self.ledger.entries.clear()
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Apply the messages. A closure is evaluated first, with messages on; its value is returned."""
+        if self.has_hooks() or torch._C._autograd._profiler_enabled():
+            return self.watched_step(closure)
+        return self.bare_step(closure)
+
+    # Torch wraps every optimizer's `step` for hooks and the profiler, unless it is marked as wrapped already. A
+    # small network feels it even where nobody looks, so it is done here, where somebody does.
+    step.hooked = True  # type: ignore[attr-defined]
+
+    def has_hooks(self) -> bool:
+        return bool(
+            self._optimizer_step_pre_hooks
+            or self._optimizer_step_post_hooks
+            or _global_optimizer_pre_hooks
+            or _global_optimizer_post_hooks
+        )
+
+    def bare_step(self, closure: Callable[[], Any] | None = None) -> Any:
+        evidence = None
+        if closure is not None:
+            with torch.enable_grad():
+                evidence = closure()
+        with torch.no_grad():
+            self.apply_messages()
+        return evidence
+
+    watched_step = torch.optim.Optimizer.profile_hook_step(bare_step)
+
+    def apply_messages(self) -> None:
+        everything = [Group(group, self.places, self.sharded, self.averaged_over) for group in self.param_groups]
+        groups = [group for group in everything if group.means]
+        if groups or self.sharded:  # a process whose shards are all empty still has its share in the sums
+            heard, q, q_frozen, shared = self.gather(everything)
+            if not math.isfinite(sum(heard) + q + q_frozen):
+                raise FloatingPointError(
+                    "the messages are not finite, so no parameter was changed: an input or a target is far "
+                    "out of range, or the network's variances have run off"
+                )
+            if self.memory is not None and heard.observations:
+                for group in groups:
+                    group.recall(self.state)  # before anything is written
+            apply = {"paper": self.paper, "capped": self.capped, "coherent": self.coherent}[self.rule]
+            alpha = self.line_search(heard, q, q_frozen) if self.rule == "coherent" else 1.0
+            self.sharing = []
+            if shared:
+                self.sharing = sharing_factors(shared, heard.innovation, [n for g in everything for n in g.most])
+                factors = iter(self.sharing)
+                for group in everything:
+                    group.share(factors)
+            self.reports = []
+            for group in everything:
+                fraction = alpha * group.lr if group.heard else 0.0
+                clipped, floored = apply(group, fraction, heard) if group.means else (0, 0)
+                if self.memory is not None and heard.observations and group.means:
+                    group.forget(min(1.0, group.lr) * heard.samples / self.memory)
+                self.reports.append(
+                    {
+                        "alpha": fraction,
+                        "innovation": heard.innovation,
+                        "clipped": float(clipped),
+                        "floored": float(floored),
+                    }
+                )
+        elif self.ledger.entries and all(tensor.grad is None for tensor in self.tensors()):
+            raise RuntimeError(
+                "messages came through the network's output, but none reached the parameters of this update: they "
+                "are not the network's any more, as after load_state_dict(assign=True)"
+            )
+        self.ledger.entries.clear()
+
+    def gather(self, everything: list[Group]) -> tuple[Heard, float, float, list[float]]:
+        """What was heard, q, q_frozen, and what `sharing_factors` needs, over everything the messages came from:
+        micro-batches and processes."""
+        if not self.ledger.entries:
+            raise RuntimeError(
+                "there are messages on the parameters, but none came through the output of the module given "
+                "to Update: call that module itself, or name the one you call with outputs=..."
+            )
+        heard = self.ledger.sums()
+        groups = [group for group in everything if group.means]
+        q = sum(group.squares() for group in groups)
+        # every message counts here: what is not finite in any of them makes q so
+        q += 0.0 * sum(group.largest_shrinks() for group in groups)
+        q_frozen = self.frozen_squares()
+        shared: list[float] = []
+        if self.count_sharing and any(group.shared for group in everything):
+            own = [group.own_sums() for group in groups]
+            shared = [sum(length for length, _ in own), sum(shrink for _, shrink in own)]
+            shared += [part for group in everything for part in group.shared_sums()]
+        if self.process_group is None:
+            return heard, q, q_frozen, shared
+        of_weights = [q, q_frozen, *shared]
+        if not self.sharded:  # every process holds all weights, and so all of these sums, already
+            of_weights = [part / dist.get_world_size(self.process_group) for part in of_weights]
+        device = self.param_groups[0]["params"][0].device
+        numbers = torch.tensor([*heard, *of_weights], dtype=torch.float64, device=device)
+        dist.all_reduce(numbers, group=self.process_group)
+        sums = numbers.tolist()
+        q, q_frozen, *shared = sums[len(heard) :]
+        return Heard(*sums[: len(heard)]), q, q_frozen, shared
+
+    def frozen_squares(self) -> float:
+        """q_frozen: Σ s g² over the frozen parameters whose means heard something."""
+        tensors = [tensor for group in self.frozen for tensor in group["params"]]
+        pairs = [(var, mean.grad) for mean, var in zip(tensors[::2], tensors[1::2], strict=True)]
+        rows = [(var, dmean) for var, dmean in pairs if dmean is not None]
+        if self.sharded:
+            rows = [(var.to_local(), dmean.to_local()) for var, dmean in rows]
+        rows = [row for row in rows if row[0].numel()]
+        if not rows:
+            return 0.0
+        variances, dmeans = map(list, zip(*rows, strict=True))
+        terms = torch._foreach_mul(torch._foreach_mul(variances, dmeans), dmeans)
+        return sum(totals(terms)) * self.averaged_over**2
+
+    def line_search(self, heard: Heard, q: float, q_frozen: float = 0.0) -> float:
+        """α of the coherent rule."""
+        if not q > 0:
+            return 1.0
+        noise = max(max(1.0, heard.innovation) * heard.explained - heard.own_var, 0.0)
+        return min(1.0, heard.explained / (q + q_frozen + noise), self.output_bound / math.sqrt(q))
+
+    # Each rule applies a fraction of a group's messages, and returns how many entries it clipped and floored.
+
+    def paper(self, group: Group, fraction: float, heard: Heard) -> tuple[int, int]:
+        torch._foreach_add_(group.means, group.steps, alpha=fraction)
+        torch._foreach_addcmul_(group.vars, group.vars, group.shrinks, value=fraction)
+        return 0, replace_nonpositive(group.vars, torch.finfo(group.vars[0].dtype).tiny)
+
+    def capped(self, group: Group, fraction: float, heard: Heard) -> tuple[int, int]:
+        cap = 0.1 if heard.samples == 1 else 2.0 if heard.samples < 256 else 3.0
+        clipped = 0
+        for mean, var, step, shrink in zip(group.means, group.vars, group.steps, group.shrinks, strict=True):
+            bound = var.sqrt().div_(cap)
+            change = var * shrink
+            clipped += clip(step, bound) + clip(change, bound)
+            mean.add_(step, alpha=fraction)
+            var.add_(change, alpha=fraction)
+        return clipped, replace_nonpositive(group.vars, 1e-5)
+
+    def coherent(self, group: Group, fraction: float, heard: Heard) -> tuple[int, int]:
+        clipped = floored = 0
+        # The bounds act seldom. A length or a largest entry tells when none of them can.
+        longest = self.weight_bound / max(fraction, 1e-30)
+        if group.length > longest**2 and max(largest(group.terms)) > longest**2:
+            for step, var in zip(group.steps, group.vars, strict=True):
+                clipped += clip(step, var.sqrt().mul_(longest))
+        torch._foreach_add_(group.means, group.steps, alpha=fraction)
+        scales = [fraction * factor for factor in group.factors]
+        most = max(scale * peak for scale, peak in zip(scales, group.peaks, strict=True))
+        if most > 1 - self.floor:
+            least = [(self.floor - 1) / max(scale, 1e-30) for scale in scales]
+            floored = sum(int((shrink < low).sum()) for shrink, low in zip(group.shrinks, least, strict=True))
+            torch._foreach_clamp_min_(group.shrinks, least)
+        torch._foreach_addcmul_(group.vars, group.vars, group.shrinks, scales)
+        return clipped, floored
+
+
+def clip(change: Tensor, bound: Tensor) -> int:
+    """Cut each entry of `change` to ± its bound, in place; how many were cut."""
+    cut = int((change.abs() > bound).sum())
+    torch.clamp(change, -bound, bound, out=change)
+    return cut
+
+
+def replace_nonpositive(variances: Tensors, value: float) -> int:
+    count = 0
+    for var in variances:
+        dead = var <= 0
+        count += int(dead.sum())
+        var.masked_fill_(dead, value)
+    return count
+
+
+def parallelism(net: nn.Module) -> tuple[Any, bool, int]:
+    """The process group over which `net` averages its messages, whether it is sharded, the group's size."""
+    if isinstance(net, nn.parallel.DistributedDataParallel):
+        return net.process_group, False, dist.get_world_size(net.process_group)
+    mesh = next((p.device_mesh for p in net.parameters() if hasattr(p, "device_mesh")), None)
+    if mesh is not None:
+        return mesh.get_group(), True, mesh.size()
+    return None, False, 1
+
+
+def group_of(described: dict[str, Any]) -> dict[str, Any]:
+    """A torch parameter group: its tensors as mean, var, mean, var, …"""
+    options = {key: value for key, value in described.items() if key != "modules"}
+    tensors: list[Tensor] = []
+    parameters = gaussian_parameters(described["modules"])
+    for parameter in parameters:
+        tensors += [parameter.mean, parameter.var]
+    if not tensors:
+        raise ValueError("Update needs at least one GaussianParameter, and found none in the modules given")
+    return {"params": tensors, **options}
+
+
+def gaussian_parameters(modules: Iterable[nn.Module]) -> list[GaussianParameter]:
+    found: dict[int, GaussianParameter] = {}
+    for module in modules:
+        for part in module.modules():
+            if isinstance(part, GaussianParameter):
+                found.setdefault(id(part), part)
+    return list(found.values())

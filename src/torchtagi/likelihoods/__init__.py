@@ -1,0 +1,19 @@
+"""Likelihoods: evidence to `.backward()`, prediction, log-probability of held-out data."""
+
+from torchtagi.likelihoods.classification import ClassPrediction, HierarchicalClassification, class_tree
+from torchtagi.likelihoods.heteroscedastic import HeteroscedasticRegression
+from torchtagi.likelihoods.observation import Likelihood
+from torchtagi.likelihoods.regression import Binary, Regression
+
+BUILDABLE = ("Binary", "HeteroscedasticRegression", "HierarchicalClassification", "Regression")
+
+__all__ = [
+    "BUILDABLE",
+    "Binary",
+    "ClassPrediction",
+    "HeteroscedasticRegression",
+    "HierarchicalClassification",
+    "Likelihood",
+    "Regression",
+    "class_tree",
+]

@@ -1,0 +1,78 @@
+"""Regression whose noise the network predicts too: approximate Gaussian variance inference (AGVI).
+
+The outputs come in pairs: z ~ N(m, v), and b ~ N(n, w) for the noise variance (positive, by `nn.EvenExp`).
+
+    y = z + e,   e ~ N(0, b)                    var[y] = v + n
+
+The message to z is that of an observation with noise n. For b, y is first inferred back to e, then to e²:
+
+    E[e|y] = n r/(v + n),  var[e|y] = n − n²/(v + n)         r = y − m
+    E[e²|y] = E[e|y]² + var[e|y],  var[e²|y] = 2 var[e|y]² + 4 var[e|y] E[e|y]²
+
+and from e², whose prior is N(n, 3w + 2n²), to b with gain K = w/(3w + 2n²):
+
+    Δn = K (E[e²|y] − n),  Δw = K² (var[e²|y] − 3w − 2n²);   the message is Δn/w, Δw/w²
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchtagi.checks import require_values
+from torchtagi.gaussian import Gaussian
+from torchtagi.likelihoods.observation import LOG_TWO_PI, Message, Observer, require_output
+
+
+class HeteroscedasticRegression(Observer):
+    """The network's outputs are pairs (mean, noise variance); see `nn.EvenExp`."""
+
+    def message(self, z: Gaussian, y: Tensor) -> Message:
+        signal, noise = self.check(z, y)
+        n, w = noise.mean, noise.variance
+        precision = (signal.variance + n).reciprocal()
+        innovation = y - signal.mean
+        error = n * innovation * precision
+        error_var = n - n.square() * precision
+        prior_var = 3 * w + 2 * n.square()
+        # Δn/w = K/w (…) with K/w = 1/(3w + 2n²): no division by a w that may be tiny
+        dn = (error.square() + error_var - n) / prior_var
+        dw = (2 * error_var.square() + 4 * error_var * error.square() - prior_var) / prior_var.square()
+        dmean = torch.stack([innovation * precision, dn], -1).flatten(-2)
+        dvar = torch.stack([-precision, dw], -1).flatten(-2)
+        evidence = 0.5 * (innovation.square() * precision - precision.log() + LOG_TWO_PI).sum()
+        return Message(evidence, dmean, dvar)
+
+    def predict(self, z: Gaussian) -> Gaussian:
+        """N(m, v + n) for each pair."""
+        signal, noise = pairs(require_output("z", z))
+        return Gaussian.trusted(signal.mean, signal.variance + noise.mean)
+
+    def log_prob(self, z: Gaussian, y: Tensor) -> Tensor:
+        self.check(z, y)
+        return self.predict(z).log_prob(y).flatten(1).sum(1)
+
+    def config(self) -> dict[str, Any]:
+        return {}
+
+    def check(self, z: Gaussian, y: Tensor) -> tuple[Gaussian, Gaussian]:
+        require_values("y", y)
+        signal, noise = pairs(require_output("z", z))
+        if y.shape != signal.shape:
+            raise ValueError(f"y must have shape {tuple(signal.shape)}, half the outputs, got {tuple(y.shape)}")
+        smallest = noise.mean.min().item()
+        if not (smallest > 0 and math.isfinite(smallest)):
+            raise ValueError(
+                f"the noise variance, every second output, must be positive, got {smallest}: end the network "
+                "with nn.EvenExp()"
+            )
+        return signal, noise
+
+
+def pairs(z: Gaussian) -> tuple[Gaussian, Gaussian]:
+    if z.shape[-1] % 2:
+        raise ValueError(f"z must have an even last dimension, got shape {tuple(z.shape)}")
+    return z[..., 0::2], z[..., 1::2]

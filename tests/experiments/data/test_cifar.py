@@ -1,0 +1,171 @@
+"""CIFAR-10: the binary format, the archive, the way there."""
+
+import hashlib
+import io
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from local_server import Server, serving
+
+from torchtagi.experiments.data import DataError, load
+from torchtagi.experiments.data import cifar as cifar_module
+from torchtagi.experiments.data.cifar import ARCHIVE_NAME, CIFAR10_MEAN, FOLDER, MEMBER_MD5, extract
+from torchtagi.experiments.data.download import RemoteFile
+
+
+def synthetic_batch(seed: int) -> bytes:
+    records = np.random.default_rng(seed).integers(0, 256, (10_000, 3073), np.uint8)
+    records[:, 0] %= 10
+    return records.tobytes()
+
+
+def pack(file: Path, members: dict[str, bytes]) -> None:
+    with tarfile.open(file, "w:gz", compresslevel=1) as tar:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+
+
+def md5(content: bytes) -> str:
+    return hashlib.md5(content).hexdigest()
+
+
+def test_records_become_channel_planes_and_labels(tmp_path: Path) -> None:
+    batch = synthetic_batch(0)
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / FOLDER / "test_batch.bin").write_bytes(batch)
+    cifar = load("cifar10", "test", tmp_path)
+    record = batch[7 * 3073 : 8 * 3073]
+    assert cifar.labels is not None
+    assert int(cifar.labels[7]) == record[0]
+    pixels = cifar.to_uint8()
+    row, column = 3, 20
+    assert [int(pixels[7, c, row, column]) for c in range(3)] == [
+        record[1 + 1024 * c + 32 * row + column] for c in range(3)
+    ]
+
+
+def test_the_training_split_joins_five_batches_in_order(tmp_path: Path) -> None:
+    (tmp_path / FOLDER).mkdir()
+    for number in range(1, 6):
+        records = np.zeros((10_000, 3073), np.uint8)
+        records[:, 0] = number
+        (tmp_path / FOLDER / f"data_batch_{number}.bin").write_bytes(records.tobytes())
+    cifar = load("cifar10", "train", tmp_path)
+    assert cifar.labels is not None
+    assert cifar.labels[::10_000].tolist() == [1, 2, 3, 4, 5]
+    assert cifar.labels.bincount().tolist() == [0] + [10_000] * 5
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (synthetic_batch(0)[:-1], r"test_batch\.bin has 30729999 bytes, a CIFAR-10 batch has 30730000"),
+        (b"\xff" * 30_730_000, r"test_batch\.bin is not a CIFAR-10 batch: it has label 255"),
+    ],
+    ids=["truncated", "foreign"],
+)
+def test_damaged_batches_are_refused(tmp_path: Path, content: bytes, complaint: str) -> None:
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / FOLDER / "test_batch.bin").write_bytes(content)
+    with pytest.raises(DataError, match=complaint):
+        load("cifar10", "test", tmp_path)
+
+
+def test_only_known_members_leave_the_archive(tmp_path: Path) -> None:
+    pack(
+        tmp_path / "a.tar.gz",
+        {f"{FOLDER}/a.bin": b"good", "../escaped.bin": b"evil", f"{FOLDER}/../../b.bin": b"evil"},
+    )
+    extract(tmp_path / "a.tar.gz", tmp_path / "out" / FOLDER, {"a.bin": md5(b"good")})
+    written = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.bin"))
+    assert written == [str(Path("out") / FOLDER / "a.bin")]
+    assert (tmp_path / "out" / FOLDER / "a.bin").read_bytes() == b"good"
+
+
+def test_a_folder_in_place_of_a_member_is_refused(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
+        folder = tarfile.TarInfo(f"{FOLDER}/a.bin")
+        folder.type = tarfile.DIRTYPE
+        tar.addfile(folder)
+    with pytest.raises(DataError, match=r"a\.bin is not a regular file"):
+        extract(tmp_path / "a.tar.gz", tmp_path / "out", {"a.bin": md5(b"")})
+
+
+def test_archives_that_are_not_the_published_one_are_refused(tmp_path: Path) -> None:
+    archive, out = tmp_path / "a.tar.gz", tmp_path / "out"
+    pack(archive, {f"{FOLDER}/a.bin": b"changed"})
+    with pytest.raises(DataError, match=rf"a\.tar\.gz.*a\.bin has md5 {md5(b'changed')}"):
+        extract(archive, out, {"a.bin": md5(b"good")})
+    with pytest.raises(DataError, match=r"a\.tar\.gz is not the CIFAR-10 binary archive"):
+        extract(archive, out, {"b.bin": md5(b"good")})
+    archive.write_bytes(archive.read_bytes()[:60])
+    with pytest.raises(DataError, match=r"a\.tar\.gz cannot be read"):
+        extract(archive, out, {"a.bin": md5(b"changed")})
+    archive.write_bytes(b"<html>not found</html>")
+    with pytest.raises(DataError, match=r"a\.tar\.gz cannot be read"):
+        extract(archive, out, {"a.bin": md5(b"changed")})
+    assert list(tmp_path.rglob("*.bin")) == []
+
+
+def small_publication(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str]:
+    """An archive of our own that the package takes for the published one; only the test batch counts."""
+    batch = synthetic_batch(5)
+    archive = folder / "published.tar.gz"
+    pack(archive, {f"{FOLDER}/test_batch.bin": batch})
+    monkeypatch.setattr(cifar_module, "MEMBER_MD5", {"test_batch.bin": md5(batch)})
+    return archive, "md5:" + md5(archive.read_bytes())
+
+
+def test_a_missing_set_is_downloaded_unpacked_and_then_found(
+    tmp_path: Path, empty_world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, checksum = small_publication(tmp_path, monkeypatch)
+    monkeypatch.delenv("TAGI_OFFLINE")
+    with serving(Server(archive.read_bytes())) as server:
+        monkeypatch.setattr(cifar_module, "ARCHIVE", RemoteFile(server.url, checksum))
+        first = load("cifar10", "test")
+        again = load("cifar10", "test")
+        assert len(server.ranges) == 1
+    assert (empty_world / FOLDER / "test_batch.bin").is_file()
+    assert torch.equal(first.images, again.images)
+    assert first.to_uint8().flatten()[:3].tolist() == list(synthetic_batch(5)[1:4])
+
+
+@pytest.mark.parametrize("switch", ["argument", "environment"])
+def test_downloads_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
+    archive, checksum = small_publication(tmp_path, monkeypatch)
+    monkeypatch.setenv("TAGI_OFFLINE", "1" if switch == "environment" else "0")
+    with serving(Server(archive.read_bytes())) as server:
+        monkeypatch.setattr(cifar_module, "ARCHIVE", RemoteFile(server.url, checksum))
+        with pytest.raises(DataError, match=f"{ARCHIVE_NAME} is missing.*switched off") as caught:
+            load("cifar10", "test", tmp_path, download=switch != "argument")
+        assert server.ranges == []
+    assert f"put it into {tmp_path}" in str(caught.value)
+
+
+def test_an_archive_put_there_by_hand_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive, _ = small_publication(tmp_path, monkeypatch)
+    archive.rename(tmp_path / ARCHIVE_NAME)
+    assert load("cifar10", "test", tmp_path).to_uint8().flatten()[0] == synthetic_batch(5)[1]
+
+
+def test_cifar10_is_the_real_one(collection: Path) -> None:
+    for name, published in MEMBER_MD5.items():
+        assert md5((collection / FOLDER / name).read_bytes()) == published
+    test = load("cifar10", "test", collection)
+    assert test.labels is not None
+    assert test.labels.bincount().tolist() == [1000] * 10
+    assert test.classes[int(test.labels[0])] == "cat"
+
+
+def test_the_mean_is_that_of_the_training_images(collection: Path) -> None:
+    total = np.zeros(3)
+    for number in range(1, 6):
+        records = np.fromfile(collection / FOLDER / f"data_batch_{number}.bin", np.uint8).reshape(-1, 3073)
+        total += records[:, 1:].reshape(-1, 3, 1024).sum((0, 2))
+    assert (total / (50_000 * 1024 * 255)).tolist() == pytest.approx(list(CIFAR10_MEAN), abs=1e-12)

@@ -1,0 +1,244 @@
+"""The measures on data whose answers are known."""
+
+import math
+
+import pytest
+import scipy.linalg
+import torch
+
+from torchtagi.experiments import data
+from torchtagi.experiments.gan.assignment import assign
+from torchtagi.experiments.gan.frechet import frechet_distance
+from torchtagi.experiments.gan.judge import Judge, judge_from_run, quick_judge
+from torchtagi.experiments.gan.latent import LatentSpace
+from torchtagi.experiments.gan.neighbours import nearest_neighbours
+from torchtagi.experiments.gan.realism import code_effects, digits_drawn, realism
+from torchtagi.experiments.gan.strokes import correlation, slant, stroke_width
+
+
+def bar(slope=0.0, width=3.0, side=28, height=20):
+    """A straight stroke through the middle, its edges grey where a pixel is partly covered. `width` is across the
+    stroke, `slope` how far it leans to the right for each unit of height."""
+    fine = 8
+    y, x = torch.meshgrid(*[(torch.arange(side * fine) + 0.5) / fine - side / 2] * 2, indexing="ij")
+    distance = (x + slope * y).abs() / math.sqrt(1 + slope**2)
+    mark = ((distance < width / 2) & (y.abs() < height / 2)).float()
+    return torch.nn.functional.avg_pool2d(mark[None, None], fine)
+
+
+# ---- strokes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slope", [-0.6, -0.2, 0.0, 0.3, 0.6])
+def test_slant_of_sheared_bars(slope):
+    assert slant(bar(slope)).item() == pytest.approx(slope, abs=0.02)
+
+
+@pytest.mark.parametrize("width", [2.0, 2.5, 3.0, 4.0, 5.0])
+@pytest.mark.parametrize("slope", [0.0, 0.4])
+def test_width_of_bars(width, slope):
+    assert stroke_width(bar(slope, width)).item() == pytest.approx(width, rel=0.16)
+
+
+def test_width_grows_with_the_stroke_and_does_not_mind_its_brightness():
+    widths = stroke_width(torch.cat([bar(width=w) for w in (2, 2.5, 3, 3.5, 4)]))
+    assert (widths.diff() > 0.2).all()
+    assert stroke_width(0.3 * bar()).item() == pytest.approx(stroke_width(bar()).item())
+
+
+def test_ink_up_to_the_border_has_an_edge_there():
+    assert stroke_width(torch.ones(1, 1, 28, 28)).item() < 28
+
+
+def test_an_empty_field_has_neither():
+    empty = torch.zeros(2, 1, 28, 28)
+    empty[1] = bar()[0]
+    assert slant(empty).isnan().tolist() == [True, False]
+    assert stroke_width(empty).isnan().tolist() == [True, False]
+
+
+def test_correlation_within_groups():
+    generator = torch.Generator().manual_seed(0)
+    group = torch.arange(10).repeat(100)
+    code = torch.rand(1000, generator=generator) * 2 - 1
+    noise = torch.randn(1000, generator=generator)
+    measure = 100.0 * group + code + noise  # groups differ far more than the code does
+    expected = math.sqrt((1 / 3) / (1 / 3 + 1))
+    assert correlation(code, measure, group) == pytest.approx(expected, abs=0.06)
+    assert correlation(code, -code + 7.0 * group, group) == pytest.approx(-1)
+    assert math.isnan(correlation(code, torch.zeros(1000), group))
+    holes = torch.where(torch.arange(1000) < 50, torch.nan, code)
+    assert correlation(code, holes, group) == pytest.approx(1)
+
+
+def test_code_effects_find_who_shears_and_who_thickens():
+    points = LatentSpace(1, (10,), 2).sample(150, torch.Generator().manual_seed(3))
+    images = torch.cat([bar(0.5 * c1.item(), 3 + c2.item()) for c1, c2 in points.continuous])
+    found = code_effects(points, images)
+    assert found["c1_slant"] > 0.98
+    assert found["c2_width"] > 0.95
+    assert abs(found["c1_width"]) < 0.25
+    assert abs(found["c2_slant"]) < 0.25
+
+
+# ---- assignment ----------------------------------------------------------------------------------------------
+
+
+def test_permuted_codes_are_assigned_back():
+    generator = torch.Generator().manual_seed(0)
+    digits = torch.randint(0, 10, (3000,), generator=generator)
+    code_of = torch.randperm(10, generator=generator)
+    codes = code_of[digits]
+    wrong = torch.rand(3000, generator=generator) < 0.2
+    codes[wrong] = (codes[wrong] + 1) % 10
+    found = assign(codes, digits)
+    assert found.code_of == tuple(code_of.tolist())
+    assert [found.digit_of[c] for c in found.code_of] == list(range(10))
+    assert found.accuracy == pytest.approx(1 - wrong.float().mean().item())
+    assert found.own_codes == 10
+
+
+def test_two_digits_that_share_a_code_have_none_of_their_own():
+    digits = torch.arange(10).repeat(50)
+    codes = digits.clone()
+    codes[digits == 9] = 4  # nobody reads a 9 as anything but a 4
+    found = assign(codes, digits)
+    assert found.accuracy == pytest.approx(0.9)
+    assert found.own_codes == 8, "code 4 is half fours, half nines"
+
+
+def test_assignment_beats_greedy():
+    """Code 0 fits digit 0 best, but giving it to digit 1 explains more in all."""
+    digits = torch.tensor([0] * 10 + [1] * 9 + [0] * 9)
+    codes = torch.tensor([0] * 10 + [0] * 9 + [1] * 9)
+    found = assign(codes, digits, 2)
+    assert found.digit_of == (1, 0)
+    assert found.accuracy == pytest.approx(18 / 28)
+
+
+def test_bad_codes_are_refused():
+    with pytest.raises(ValueError, match="codes must lie between"):
+        assign(torch.tensor([10]), torch.tensor([1]))
+    with pytest.raises(ValueError, match="shapes"):
+        assign(torch.tensor([1, 2]), torch.tensor([1]))
+
+
+# ---- Fréchet -------------------------------------------------------------------------------------------------
+
+
+def test_frechet_against_the_matrix_root():
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn(400, 6, generator=generator, dtype=torch.float64) @ torch.randn(
+        6, 6, generator=generator, dtype=torch.float64
+    )
+    b = torch.randn(300, 6, generator=generator, dtype=torch.float64) @ torch.randn(
+        6, 6, generator=generator, dtype=torch.float64
+    ) + torch.arange(6)
+    root = scipy.linalg.sqrtm(a.t().cov().numpy() @ b.t().cov().numpy()).real
+    expected = (a.mean(0) - b.mean(0)).square().sum() + a.t().cov().trace() + b.t().cov().trace() - 2 * root.trace()
+    assert frechet_distance(a, b) == pytest.approx(expected.item(), rel=1e-6)
+
+
+def test_frechet_of_shifted_and_scaled_clouds():
+    a = torch.randn(5000, 4, generator=torch.Generator().manual_seed(1))
+    assert frechet_distance(a, a) == pytest.approx(0, abs=1e-6)
+    assert frechet_distance(a, a + torch.tensor([3.0, 0, 0, 4])) == pytest.approx(25, rel=1e-4)
+    assert frechet_distance(a, 2 * a) == pytest.approx(4, rel=0.1), "each of four spreads grows by one"
+    assert frechet_distance(a[:, :1], a[:, :1]) == pytest.approx(0, abs=1e-6), "one feature"
+
+
+def test_fewer_images_than_features_are_no_obstacle():
+    a = torch.randn(5, 40, generator=torch.Generator().manual_seed(1))
+    assert frechet_distance(a, a + 1) == pytest.approx(40, rel=1e-3)
+
+
+@pytest.mark.parametrize(("a", "b"), [((1, 3), (5, 3)), ((5, 3), (5, 4)), ((5,), (5,))])
+def test_bad_features_are_refused(a, b):
+    with pytest.raises(ValueError, match=r"features|shape"):
+        frechet_distance(torch.zeros(a), torch.zeros(b))
+
+
+# ---- realism -------------------------------------------------------------------------------------------------
+
+
+def reader():
+    """A judge that reads the digit from the first pixel and has the first four pixels for features."""
+    body = torch.nn.Flatten()
+
+    class Head(torch.nn.Module):
+        def forward(self, x):
+            return -(x[:, :1] - torch.arange(10.0)).abs()
+
+    return Judge(body, Head(), None, "first pixel")
+
+
+def test_read_error_counts_what_the_code_did_not_mean():
+    codes = torch.arange(10).repeat(10)
+    digit_of = (3, 1, 4, 0, 5, 9, 2, 6, 8, 7)
+    images = torch.randn(100, 1, 2, 2, generator=torch.Generator().manual_seed(0))
+    images[:, 0, 0, 0] = torch.tensor(digit_of)[codes].float()
+    images[:7, 0, 0, 0] = (images[:7, 0, 0, 0] + 1) % 10
+    found = realism(reader(), images, images.flip(0), codes, digit_of)
+    assert found["read_error"] == pytest.approx(7)
+    assert found["digits_drawn"] == 10
+    assert found["frechet"] == pytest.approx(0, abs=1e-4)
+    assert realism(reader(), images, images, None, ()).keys() == {"frechet"}
+
+
+def test_digits_drawn_need_a_majority():
+    codes = torch.tensor([0] * 4 + [1] * 4 + [2] * 4)
+    read = torch.tensor([5, 5, 5, 1, 5, 5, 5, 5, 7, 7, 8, 8])
+    assert digits_drawn(codes, read, 10) == 1, "two codes draw fives, the third nothing in particular"
+
+
+def test_quick_judge_reads_digits_and_disturbs_nobody(digits):
+    few = digits.train.subset(slice(6000)).to("cpu", torch.channels_last)
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    judge = quick_judge(few, batch_size=16)
+    assert torch.equal(state, torch.get_rng_state())
+    read, features = judge.look(digits.test.images[:500])
+    assert (read == digits.test.labels[:500]).float().mean() > 0.9
+    assert features.shape == (500, 150)
+
+
+def test_a_run_can_be_the_judge(trained, digits):
+    from torchtagi.experiments.classify.evaluation import load_model, predict
+
+    judge = judge_from_run(trained)
+    read, features = judge.look(digits.test.images[:200])
+    expected = predict(*load_model(trained), digits.test.images[:200].to(memory_format=torch.channels_last)).labels
+    assert torch.equal(read, expected)
+    assert features.shape == (200, 150)
+
+
+# ---- neighbours ----------------------------------------------------------------------------------------------
+
+
+def test_copies_are_found():
+    generator = torch.Generator().manual_seed(0)
+    training = torch.randn(300, 1, 4, 4, generator=generator)
+    held_out = torch.randn(100, 1, 4, 4, generator=generator)
+    chosen = torch.randperm(300, generator=generator)[:100]
+    copies = nearest_neighbours(training[chosen] + 1e-3, training, held_out)
+    assert torch.equal(copies.nearest, chosen)
+    assert copies.ratio < 0.01
+    assert copies.closest_share == 1
+    fresh = nearest_neighbours(torch.randn(100, 1, 4, 4, generator=generator), training, held_out)
+    assert 0.9 < fresh.ratio < 1.1
+    assert fresh.closest_share < 0.1
+    assert nearest_neighbours(training[:5], training, held_out).distance.abs().max() == 0
+
+
+def test_images_of_another_shape_are_refused():
+    with pytest.raises(ValueError, match="generated must hold images of shape"):
+        nearest_neighbours(torch.zeros(2, 1, 3, 3), torch.zeros(2, 1, 4, 4), torch.zeros(2, 1, 4, 4))
+
+
+def test_grey_digits_of_the_data_set_have_sensible_strokes(digits):
+    images = digits.test.to_uint8(digits.test.images[:300]).float() / 255
+    widths, slants = stroke_width(images), slant(images)
+    assert 1.5 < widths.median() < 4
+    ones = slants[digits.test.labels[:300] == 1]
+    assert 0 < ones.median() < 0.6, "people lean to the right"
+    assert isinstance(digits.test, data.ImageSet)

@@ -1,0 +1,110 @@
+"""Evaluation: numbers cross-checked by other means, and modes left alone."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+import torchtagi as tagi
+from torchtagi.experiments import data
+from torchtagi.experiments.classify.evaluation import (
+    UNCERTAINTIES,
+    evaluate,
+    load_model,
+    out_of_distribution,
+    predict,
+    scores,
+)
+from torchtagi.experiments.runs.folder import Run, RunError
+
+
+def prediction_of(probs):
+    probs = torch.as_tensor(probs, dtype=torch.float32)
+    epistemic = probs * (1 - probs) / 4
+    return tagi.ClassPrediction(probs, epistemic, probs * (1 - probs) - epistemic)
+
+
+def test_scores_by_hand():
+    probs = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4], [0.6, 0.3, 0.1]])
+    labels = np.array([0, 1, 0, 2])
+    found = scores(prediction_of(probs), torch.from_numpy(labels))
+    assert found["error"] == 50.0
+    assert found["nll"] == pytest.approx(-np.log([0.7, 0.8, 0.3, 0.1]).mean(), rel=1e-6)
+    assert found["brier"] == pytest.approx(((probs - np.eye(3)[labels]) ** 2).sum(1).mean(), rel=1e-6)
+    assert found["auroc_misclassification"] == 1.0, "0.7 and 0.8 were right, 0.4 and 0.6 wrong"
+    # each example is alone in its bin: 0.7 right, 0.8 right, 0.4 wrong, 0.6 wrong
+    assert found["ece"] == pytest.approx((0.3 + 0.2 + 0.4 + 0.6) / 4, rel=1e-6)
+
+
+def test_out_of_distribution_counts_pairs():
+    torch.manual_seed(0)
+    inside = prediction_of((3 * torch.randn(40, 4)).softmax(1))
+    outside = prediction_of(torch.randn(30, 4).softmax(1))
+    found = out_of_distribution(inside, outside)
+    assert set(found) == {"entropy", "max_probability", "epistemic_variance"}
+    for name, measure in UNCERTAINTIES.items():
+        own, foreign = measure(inside)[:, None], measure(outside)[None]
+        pairs = ((foreign > own).double() + (foreign == own).double() / 2).mean().item()
+        assert found[name]["auroc"] == pytest.approx(pairs, abs=1e-9)
+    assert all(value["auroc"] > 0.6 for value in found.values()), "larger means more foreign"
+
+
+def test_predict_evaluates_and_leaves_the_mode(colours):
+    net = torch.nn.Sequential(tagi.nn.BatchNorm2d(3), tagi.nn.Flatten(), tagi.nn.Linear(3 * 32 * 32, 11))
+    likelihood = tagi.HierarchicalClassification(10, 0.1, learn_noise=True)
+    with torch.no_grad():
+        net(colours.train.images)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    prediction = predict(net, likelihood, colours.test.images)
+    assert net.training
+    assert likelihood.training
+    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+    net.eval()
+    with torch.no_grad():
+        assert torch.equal(prediction.probs, likelihood.predict(net(colours.test.images)).probs)
+
+
+def test_evaluation_repeats_the_last_epochs_row(trained, tmp_path, monkeypatch):
+    """The same test set, the same network from its file: the same numbers as at the end of the training."""
+    monkeypatch.setenv("TAGI_OFFLINE", "1")
+    monkeypatch.delenv("TAGI_DATA", raising=False)
+    for variable in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.setenv(variable, str(tmp_path / "cache"))
+    run = Run.open(shutil.copytree(trained.folder, tmp_path / "run"))
+    said = []
+    found = evaluate(run, progress=said.append)
+    row = run.metrics()[-1]
+    assert {name: row[name] for name in found.scores} == pytest.approx(found.scores, rel=1e-6)
+    assert int(found.confusion.sum()) == 300
+    assert 100 * (1 - found.confusion.trace().item() / 300) == pytest.approx(row["error"], abs=1e-4)
+    assert found.detection is None
+    assert "fashion-mnist" in " ".join(said)
+    assert found.note is not None
+    assert "skipped" in found.note
+    kept = run.evaluation()
+    assert kept["error"] == pytest.approx(row["error"])
+    assert len(kept["entropy_quantiles"]) == 101
+    assert kept["entropy_quantiles"] == sorted(kept["entropy_quantiles"])
+
+
+def test_detects_fashion(trained, tmp_path):
+    try:
+        data.load("fashion-mnist", "test", download=False)
+    except data.DataError:
+        pytest.skip("Fashion-MNIST is not here; set TAGI_DATA")
+    run = Run.open(shutil.copytree(trained.folder, tmp_path / "run"))
+    found = evaluate(run, download=False)
+    assert found.note is None
+    assert found.outside.probs.shape == (300, 10)
+    assert all(value["auroc"] > 0.6 for value in found.detection.values())
+
+
+def test_a_regression_is_not_a_classifier(tmp_path):
+    run = Run.create(tmp_path / "r", {"task": "mnist", "network": "cnn", "setting": "default", "seed": 0})
+    tagi.save(run.checkpoint, torch.nn.Sequential(tagi.nn.Linear(2, 1)), tagi.Regression(0.1))
+    with pytest.raises(RunError, match="its likelihood is Regression"):
+        load_model(run)
+    tagi.save(run.checkpoint, torch.nn.Sequential(tagi.nn.Linear(2, 1)))
+    with pytest.raises(tagi.CheckpointError, match="has no likelihood"):
+        load_model(run)

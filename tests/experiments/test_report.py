@@ -1,0 +1,186 @@
+"""Plots and the page: they show the run, and the page needs nothing but itself."""
+
+import base64
+import io
+import re
+import shutil
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import torchtagi as tagi
+from torchtagi.experiments import data
+from torchtagi.experiments.classify.evaluation import Evaluation, scores
+from torchtagi.experiments.classify.tasks import TASKS
+from torchtagi.experiments.report import plots
+from torchtagi.experiments.report.page import page, write_report
+from torchtagi.experiments.runs.folder import Run, RunError
+from torchtagi.metrics import confusion_matrix
+
+VOID = {"meta", "img", "source", "br"}
+
+
+class Page(HTMLParser):
+    """Checks that tags match, and collects what the page would load."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.loads, self.text = [], [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.loads += [value for name, value in attrs if name in ("src", "srcset", "href", "data", "action")]
+        assert tag not in ("script", "link", "iframe", "object", "base")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def reported(trained, tmp_path_factory):
+    """A copy of the trained run with its page, made where there is no foreign set and no network."""
+    place = tmp_path_factory.mktemp("reported")
+    run = Run.open(shutil.copytree(trained.folder, place / "run"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TAGI_OFFLINE", "1")
+        patch.delenv("TAGI_DATA", raising=False)
+        for variable in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+            patch.setenv(variable, str(place / "cache"))
+        state = torch.get_rng_state()
+        written = write_report(run)
+        assert torch.equal(state, torch.get_rng_state()), "looking at a run does not disturb anybody's randomness"
+    return run, written
+
+
+def test_page_is_self_contained(reported):
+    _, path = reported
+    text = path.read_text()
+    assert "http://" not in text
+    assert "https://" not in text
+    assert not re.search(r"url\(|@import", text)
+    parsed = Page(text)
+    assert parsed.open == []
+    assert len(parsed.loads) == 10, "five figures, each light and dark"
+    for address in parsed.loads:
+        kind, _, content = address.partition(",")
+        assert kind == "data:image/png;base64"
+        Image.open(io.BytesIO(base64.b64decode(content))).verify()
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_page_says_what_the_run_is(reported):
+    run, path = reported
+    parsed = Page(path.read_text())
+    row = run.metrics()[-1]
+    for expected in (
+        "mnist · cnn · default-samples480-testsamples300 · seed 0",
+        f"{row['error']:.2f} %",
+        f"{row['nll']:.4f}",
+        "1.88 %",
+        "0.64 %",
+        "207,219 weights",
+        "fashion-mnist is not on this machine",
+    ):
+        assert expected in parsed.text
+
+
+def test_plots_are_drawn_as_files(reported):
+    run, _ = reported
+    names = {path.name for path in (run.folder / "plots").iterdir()}
+    assert names == {"learning.png", "reliability.png", "uncertain.png", "wrong.png", "weights.png"}
+    for name in names:
+        pixels = np.asarray(Image.open(run.folder / "plots" / name).convert("L"))
+        assert pixels.std() > 5, f"{name} is nearly empty"
+
+
+def test_no_report_before_the_first_epoch(tmp_path):
+    run = Run.create(tmp_path / "r", {"task": "mnist", "network": "cnn", "setting": "default", "seed": 0})
+    with pytest.raises(RunError, match="nothing to report"):
+        write_report(run)
+
+
+def test_names_are_escaped(trained):
+    odd = Run(trained.folder, {**trained.config, "setting": "<script>alert(1)</script>"})
+    probs = torch.eye(10)
+    figures = dict.fromkeys(("learning", "reliability", "uncertain", "weights"), "")
+    text = page(odd, odd.metrics(), made_up(probs, torch.arange(10)), {1: 1.88}, figures)
+    assert Page(text).open == []
+    assert "&lt;script&gt;" in text
+    assert "There is not a single mistake" in text
+
+
+def made_up(probs, labels, outside=None):
+    probs = torch.as_tensor(probs)
+    prediction = tagi.ClassPrediction(probs, probs * (1 - probs) / 2, probs * (1 - probs) / 2)
+    images = torch.arange(len(labels), dtype=torch.float32).view(-1, 1, 1, 1).expand(-1, 1, 28, 28) / 255
+    test = data.ImageSet("mnist", images, labels, tuple("0123456789"), data.Preprocessing.centred(0.0))
+    found = scores(prediction, labels)
+    confusion = confusion_matrix(probs, labels)
+    return Evaluation(TASKS["mnist"], test, labels, prediction, found, confusion, outside, None, None, epochs=1)
+
+
+def shown_levels(figure):
+    """The grey level of each picture in a gallery, which here is the image's number."""
+    return [int(image.get_array()[0, 0]) for image in figure.axes[0].images]
+
+
+def test_galleries_pick_the_right_images():
+    probs = torch.full((40, 10), 0.01)
+    confidence = torch.linspace(0.3, 0.9, 40)
+    probs[:, 0] = confidence
+    probs[:, 1:] = ((1 - confidence) / 9)[:, None]
+    labels = torch.zeros(40, dtype=torch.long)
+    labels[[5, 30, 20]] = 4
+    evaluation = made_up(probs, labels)
+    assert shown_levels(plots.most_uncertain(evaluation)) == list(range(24))
+    wrong = plots.confidently_wrong(evaluation)
+    assert shown_levels(wrong) == [30, 20, 5]
+    assert [text.get_text().partition("   ")[0] for text in wrong.axes[0].texts] == [
+        f"is 4\n0: {100 * confidence[i]:.0f}%" for i in (30, 20, 5)
+    ]
+    assert plots.foreign_images(evaluation) is None
+    assert plots.confidently_wrong(made_up(probs, torch.zeros(40, dtype=torch.long))) is None
+
+
+def test_training_curve_is_in_epochs_and_skips_zeros():
+    rows = [
+        {"epoch": 1, "train_curve": [[50, 80.0], [100, 20.0]], "train_error": 50.0},
+        {"epoch": 2, "train_curve": [[50, 0.0], [100, 5.0]], "train_error": 2.5},
+        {"epoch": 3, "train_error": 2.0},
+    ]
+    seen, error = plots.training_curve(rows)
+    assert seen == [0.5, 1.0, 1.5, 2.0, 3]
+    assert np.isnan(error[2])
+    assert [value for value in error if value == value] == [80.0, 20.0, 5.0, 2.0]
+
+
+def test_themes_differ_and_drawing_repeats(reported):
+    run, _ = reported
+    rows = run.metrics()
+    light, again, dark = (
+        plots.as_png(plots.learning_curves(rows, {1: 1.88}, theme)) for theme in ("light", "light", "dark")
+    )
+    assert light == again != dark
+
+
+def test_weights_of_a_deep_network_are_thinned_out(trained):
+    assert plots.spread_out(list(range(21))) == [0, 5, 10, 15, 20]
+    saved = trained.load()
+    pairs = plots.weight_pairs(saved.net, saved.net)
+    assert [name for name, _, _ in pairs] == ["1: Conv2d", "2: Conv2d", "3: Linear", "4: Linear"]
+    assert plots.spread_out(pairs) == pairs
+
+
+def test_without_matplotlib(reported, monkeypatch):
+    run, _ = reported
+    monkeypatch.setattr(plots.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(plots.PlotsUnavailableError, match="torchtagi\\[plots\\]"):
+        write_report(run)

@@ -1,0 +1,246 @@
+"""The loop: it learns, counts right, and goes on exactly where it stopped."""
+
+import dataclasses
+import itertools
+
+import pytest
+import torch
+
+import torchtagi as tagi
+from small_runs import finished, small
+from torchtagi.checkpoint import CheckpointError
+from torchtagi.experiments import networks as models
+from torchtagi.experiments.classify.train import EpochEnd, EpochSums, Step, Training, configure
+from torchtagi.experiments.cli.train import epoch_line
+from torchtagi.experiments.report.plots import learning_curves
+from torchtagi.experiments.runs.folder import Run, RunError
+
+TIMES = ("seconds", "images_per_second")
+KEYS = {
+    *("epoch", "error", "nll", "ece", "brier", "auroc_ovr", "auroc_misclassification", "train_error", "noise_std"),
+    *("link_noise_std", "alpha", "innovation", "seconds", "images_per_second", "train_curve"),
+}
+
+
+def untimed(run):
+    return [{key: value for key, value in row.items() if key not in TIMES} for row in run.metrics()]
+
+
+def test_two_small_epochs_learn(trained):
+    rows = trained.metrics()
+    assert [row["epoch"] for row in rows] == [1, 2]
+    assert all(set(row) == KEYS for row in rows)
+    assert rows[1]["error"] < 50 < rows[0]["train_error"], "chance is 90"
+    assert rows[1]["train_error"] < rows[0]["train_error"]
+    assert rows[0]["train_curve"][-1][0] == 480
+    for row in rows:
+        pieces = [0, *(images for images, _ in row["train_curve"])]
+        sizes = [b - a for a, b in itertools.pairwise(pieces)]
+        weighted = sum(n * error for n, (_, error) in zip(sizes, row["train_curve"], strict=True)) / 480
+        assert weighted == pytest.approx(row["train_error"], abs=0.01), "the curve adds up to the epoch's error"
+
+
+def test_events_count_images_and_epochs(digits):
+    config = small(epochs=1, samples=40, test_samples=20)
+    events = list(Training(config, sets=digits).events())
+    steps = [event for event in events if isinstance(event, Step)]
+    assert [step.images for step in steps] == [16, 32, 40], "the last batch is what is left"
+    assert all(step.of_images == 40 and step.epoch == 1 for step in steps)
+    assert isinstance(events[-1], EpochEnd)
+    assert len(events) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "counted"),
+    [
+        ({}, [4, 0]),
+        ({"sharing_until": 2}, [4, 4]),
+        ({"sharing_until": None}, [4, 4]),
+        ({"rule": "paper"}, [0, 0]),
+        ({"count_sharing": False}, [0, 0]),
+    ],
+)
+def test_in_which_epochs_sharing_is_counted(digits, changes, counted):
+    training = Training(small(epochs=2, samples=16, test_samples=20, **changes), sets=digits)
+    steps = (event for event in training.events() if isinstance(event, Step))
+    assert [len(training.learner.posterior.sharing) for _ in steps] == counted
+
+
+def test_test_images_are_measured_after_every_so_manieth_epoch_and_the_last(digits, tmp_path):
+    config = small(epochs=5, samples=16, test_samples=20, measure_every=2)
+    training = Training(config, Run.create(tmp_path / "run", config.as_json()), sets=digits)
+    rows = [event.row for event in training.events() if isinstance(event, EpochEnd)]
+    assert [row["epoch"] for row in rows if "error" in row] == [2, 4, 5]
+    assert config.setting == small(epochs=5, samples=16, test_samples=20).setting
+    assert epoch_line(rows[0]).split()[:4] == ["1", "–", "–", "–"]
+    assert learning_curves(rows, {}).axes
+    with pytest.raises(ValueError, match="measure every must be a whole number of at least 1, got 0"):
+        small(measure_every=0)
+
+
+def test_train_error_is_measured_before_learning(digits):
+    config = small(epochs=1, samples=16, test_samples=20)
+    training = Training(config, sets=digits)
+    with torch.no_grad():
+        before = training.learner.likelihood.predict(training.learner.net(training.train.images)).labels
+    wrong = int((before != training.train.labels).sum())
+    step = next(training.events())
+    assert step.error == 100 * wrong / 16
+
+
+def test_paper_setting_trains_with_decaying_noise_and_the_plain_prior(digits, tmp_path):
+    config = configure("mnist", paper=True, threads=1, epochs=2, samples=32, test_samples=20)
+    training = Training(config, sets=digits)
+    torch.manual_seed(0)
+    fresh = models.mnist_cnn()
+    for ours, theirs in zip(training.learner.net.parameters(), fresh.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert training.learner.posterior.rule == "paper"
+    noises = [event.row["noise_std"] for event in training.events() if isinstance(event, EpochEnd)]
+    assert noises == pytest.approx([1.0, 0.975])
+
+
+def test_default_prior_predicts_with_variance_one(digits):
+    training = Training(small(), sets=digits)
+    from torchtagi.experiments.data import epoch_order
+
+    first = training.train.images[epoch_order(480, 0, 0)[:16]]
+    with torch.no_grad():
+        assert training.learner.net(first).variance.mean().item() == pytest.approx(1.0, rel=1e-3)
+
+
+def test_cheap_class_probabilities_are_the_predictions():
+    torch.manual_seed(0)
+    z = tagi.Gaussian(2 * torch.randn(500, 11), torch.rand(500, 11) + 0.01)
+    for likelihood in (tagi.HierarchicalClassification(10, 0.3), tagi.HierarchicalClassification(10, 0.1, True)):
+        torch.testing.assert_close(likelihood.log_probs(z).exp(), likelihood.predict(z).probs)
+
+
+def stop_after(training, steps):
+    """Break off after so many batches and save, as Ctrl-C does."""
+    seen = 0
+    for event in training.events():
+        seen += isinstance(event, Step)
+        if seen == steps:
+            break
+    training.save()
+
+
+@pytest.mark.parametrize("stop", [1, 5, 8, 9, 15])
+def test_resumed_anywhere_ends_bit_identical(digits, tmp_path, stop):
+    config = small(epochs=2, samples=120, test_samples=40)
+    whole = finished(tmp_path / "whole", config, digits)
+    run = Run.create(tmp_path / "stopped", config.as_json())
+    stop_after(Training(config, run, digits), stop)
+    torch.manual_seed(99)  # another process has another generator
+    for _ in Training.resume(Run.open(run.folder), sets=digits).events():
+        pass
+    assert run.checkpoint.read_bytes() == whole.checkpoint.read_bytes()
+    assert untimed(run) == untimed(whole)
+
+
+def test_resumes_augmentation_and_running_statistics(colours, tmp_path):
+    """The generator's state and batch norm's buffers are part of a checkpoint."""
+    config = configure("cifar10", "3conv-bn", threads=1, epochs=2, batch_size=16, augment=True)
+    whole = finished(tmp_path / "whole", config, colours)
+    run = Run.create(tmp_path / "stopped", config.as_json())
+    stop_after(Training(config, run, colours), 2)
+    torch.manual_seed(99)
+    resumed = Training.resume(run, sets=colours)
+    for _ in resumed.events():
+        pass
+    assert run.checkpoint.read_bytes() == whole.checkpoint.read_bytes()
+    plain = finished(tmp_path / "plain", dataclasses.replace(config, augment=False), colours)
+    assert plain.checkpoint.read_bytes() != whole.checkpoint.read_bytes(), "augmentation does something"
+
+
+def test_seeds_differ_and_repeat(digits, tmp_path):
+    runs = [
+        finished(tmp_path / str(i), small(epochs=1, samples=32, test_samples=20, seed=seed), digits)
+        for i, seed in enumerate((0, 0, 1))
+    ]
+    first, again, other = (run.checkpoint.read_bytes() for run in runs)
+    assert first == again != other
+
+
+def test_a_metrics_line_beyond_the_checkpoint_is_measured_again(digits, tmp_path):
+    """Killed between metrics and checkpoint: the line is there, the epoch is not."""
+    config = small(epochs=1, samples=32, test_samples=20)
+    run = finished(tmp_path / "run", config, digits)
+    rows = untimed(run)
+    run.add_metrics({"epoch": 2, "error": 0.0})
+    longer = dataclasses.replace(config, epochs=2)
+    for _ in Training.resume(run, longer, digits).events():
+        pass
+    assert untimed(run)[0] == rows[0]
+    assert untimed(run)[1]["error"] > 0
+    assert Run.open(run.folder).config["epochs"] == 2
+
+
+def test_killed_before_the_first_checkpoint_starts_again(digits, tmp_path):
+    config = small(epochs=1, samples=32, test_samples=20)
+    run = Run.create(tmp_path / "run", config.as_json())
+    for _ in Training.resume(run, sets=digits).events():
+        pass
+    whole = finished(tmp_path / "whole", config, digits)
+    assert run.checkpoint.read_bytes() == whole.checkpoint.read_bytes()
+
+
+def test_resume_refuses_another_configuration(trained, digits):
+    config = small()
+    with pytest.raises(RunError, match="batch size 16, not 8"):
+        Training.resume(trained, dataclasses.replace(config, batch_size=8), digits)
+    with pytest.raises(RunError, match="2 epochs already, more than 1"):
+        Training.resume(trained, dataclasses.replace(config, epochs=1), digits)
+
+
+def test_resume_refuses_a_checkpoint_without_a_position(digits, tmp_path):
+    config = small(epochs=1, samples=32, test_samples=20)
+    run = Run.create(tmp_path / "run", config.as_json())
+    training = Training(config, run, digits)
+    learner = training.learner
+    tagi.save(run.checkpoint, learner.predicting, learner.link, **learner.learning)
+    with pytest.raises(CheckpointError, match="does not say where"):
+        Training.resume(run, sets=digits)
+    position = {"epoch": 0, "sums": {"rubbish": 1}}
+    run.save(learner.predicting, learner.link, position, **learner.learning)
+    with pytest.raises(CheckpointError, match="how many posteriors"):
+        Training.resume(run, sets=digits)
+    run.save(learner.predicting, learner.link, {**position, "averaged": 0}, **learner.learning)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        Training.resume(run, sets=digits)
+
+
+def test_divergence_says_where(digits):
+    training = Training(small(samples=64, test_samples=20), sets=digits)
+    events = training.events()
+    next(events)
+    with torch.no_grad():
+        next(training.learner.net.parameters()).fill_(1e38)
+    with pytest.raises((FloatingPointError, ValueError)) as caught:
+        next(events)
+    if isinstance(caught.value, FloatingPointError):
+        assert "epoch 1, batch 2" in str(caught.value)
+
+
+def test_saving_needs_a_folder(digits):
+    with pytest.raises(RunError, match="no run folder"):
+        Training(small(samples=32, test_samples=20), sets=digits).save()
+
+
+def test_sums_start_empty():
+    assert EpochSums().error == 0.0
+
+
+def test_a_large_batch_is_conditioned_on_in_chunks():
+    """Batch 64 learns what batch 16 learns, to the bit, unless the chunk is as large."""
+
+    def learned(**changes: int) -> dict[str, torch.Tensor]:
+        training = Training(configure("mnist", samples=128, test_samples=50, epochs=1, threads=1, **changes))
+        for _ in training.events():
+            pass
+        return training.learner.net.state_dict()
+
+    small, large, whole = learned(), learned(batch_size=64), learned(batch_size=64, chunk=64)
+    assert all(torch.equal(small[key], large[key]) for key in small)
+    assert not all(torch.equal(small[key], whole[key]) for key in small)

@@ -1,0 +1,91 @@
+"""The link's learned noise against labels drawn through a noise that is known."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import torchtagi as tagi
+from torchtagi.likelihoods.link import CANDIDATES, lowest
+
+
+def outputs(n: int, width: int, seed: int = 0) -> tagi.Gaussian:
+    generator = torch.Generator().manual_seed(seed)
+    mean = torch.randn(n, width, generator=generator)
+    return tagi.Gaussian(mean, torch.full_like(mean, 0.01))
+
+
+def drawn_labels(z: tagi.Gaussian, noise_std: float, likelihood: tagi.HierarchicalClassification) -> Tensor:
+    """Labels as the tree draws them: at each node the sign of the output plus its noise."""
+    signs = z.sample() + noise_std * torch.randn(z.shape)
+    agrees = (likelihood.code[None] * signs[:, None]).masked_fill(likelihood.code[None] == 0, 1.0) > 0
+    return agrees.all(2).float().argmax(1)  # of 2^L classes exactly one path agrees everywhere
+
+
+@pytest.mark.parametrize("noise_std", [0.2, 0.5, 1.0])
+def test_the_link_finds_the_noise_through_which_labels_were_drawn(noise_std: float) -> None:
+    torch.manual_seed(0)
+    likelihood = tagi.HierarchicalClassification(8, 0.01, learn_noise=True)
+    for step in range(300):
+        z = outputs(64, likelihood.outputs, step)
+        likelihood(z, drawn_labels(z, noise_std, likelihood))
+    assert math.sqrt(likelihood.predictive_noise_var.item()) == pytest.approx(noise_std, rel=0.1)
+
+
+def test_the_link_of_binary_labels_likewise() -> None:
+    torch.manual_seed(0)
+    likelihood = tagi.Binary(0.01, learn_noise=True)
+    for step in range(300):
+        z = outputs(64, 2, step)
+        likelihood(z, (z.sample() + 0.4 * torch.randn(z.shape)).sign())
+    assert math.sqrt(likelihood.predictive_noise_var.item()) == pytest.approx(0.4, rel=0.1)
+
+
+def test_scores_are_the_mean_negative_log_probabilities_of_the_labels() -> None:
+    likelihood = tagi.HierarchicalClassification(10, 0.01, learn_noise=True)
+    z, labels = outputs(50, likelihood.outputs), torch.arange(50) % 10
+    likelihood(z, labels)
+    for score, noise_std in zip(likelihood.link_scores.tolist(), CANDIDATES, strict=True):
+        fixed = tagi.HierarchicalClassification(10, noise_std)
+        assert score == pytest.approx(-fixed.log_prob(z, labels).mean().item(), rel=1e-5)
+
+
+def test_the_messages_noise_is_not_the_links() -> None:
+    one, other = (tagi.HierarchicalClassification(10, 0.01, learn_noise=True) for _ in range(2))
+    z, labels = outputs(50, one.outputs), torch.arange(50) % 10
+    other.link_scores.copy_(torch.linspace(1, 0, len(CANDIDATES)))
+    assert one(z, labels).item() == other(z, labels).item()
+    assert one.learned_noise_var.item() == other.learned_noise_var.item()
+
+
+def test_the_link_learns_in_training_only_and_keeps_a_floor() -> None:
+    likelihood = tagi.HierarchicalClassification(10, 3.0, learn_noise=True)
+    z, labels = outputs(50, likelihood.outputs), torch.arange(50) % 10
+    likelihood.eval()
+    likelihood(z, labels)
+    assert likelihood.labels_seen.item() == 0
+    likelihood.train()
+    likelihood(z, labels)
+    assert likelihood.labels_seen.item() == 50
+    assert likelihood.predictive_noise_var.item() == pytest.approx(9.0), "noise_std is the floor"
+
+
+def test_a_given_noise_serves_messages_and_predictions() -> None:
+    likelihood = tagi.HierarchicalClassification(10, 0.3)
+    likelihood(outputs(50, likelihood.outputs), torch.arange(50) % 10)
+    assert likelihood.predictive_noise_var.item() == pytest.approx(0.09)
+
+
+def test_an_output_out_of_range_says_nothing_of_the_noise() -> None:
+    likelihood = tagi.Binary(0.1, learn_noise=True)
+    likelihood(tagi.Gaussian(torch.full((4, 1), -1e30), torch.ones(4, 1)), torch.ones(4, 1))
+    assert likelihood.labels_seen.item() == 0
+
+
+def test_the_ladder_is_read_between_its_rungs() -> None:
+    logs = [math.log(c) for c in CANDIDATES]
+    aim = math.log(0.23)
+    assert lowest([(x - aim) ** 2 for x in logs]) == pytest.approx(0.23)
+    assert lowest([-x for x in logs]) == CANDIDATES[-1]
+    assert lowest([0.0] * len(logs)) == CANDIDATES[0]
