@@ -17,7 +17,7 @@ from torchtagi.likelihoods import (
     Regression,
 )
 from torchtagi.nn.affine import multiply_in
-from torchtagi.parameter import GaussianParameter
+from torchtagi.parameter import GaussianParameter, ordinary_parameters
 
 __all__ = [
     "CHUNK",
@@ -39,6 +39,7 @@ __all__ = [
     "match_prior",
     "multiply_in",
     "nn",
+    "ordinary_parameters",
     "restore",
     "save",
     "spread_signal",

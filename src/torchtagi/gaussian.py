@@ -13,32 +13,39 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from torchtagi.checks import require_values, require_variance
+from torchtagi.compat import pytree
 
 
 # A dataclass, because FSDP and DDP look into dataclasses, but into no other class, for a module's output tensors.
 @dataclass(init=False, repr=False, eq=False, slots=True)
 class Gaussian:
-    """Independent Gaussian units N(mean, var); `var` None means they are known exactly."""
+    """Independent Gaussian units N(mean, var); `var` None means they are known exactly.
+
+    What autograd carries back to `mean` and `var` is a message: a gradient and a curvature. Ordinary tensors in
+    front of Gaussian layers are owed the gradient of the loss instead. Where one of them requires it, `plain` holds
+    the same moments once more, as ordinary differentiable functions of it.
+    """
 
     mean: Tensor
     var: Tensor | None
+    plain: Gaussian | None
 
     def __init__(self, mean: Tensor, var: Tensor | None = None) -> None:
         require_values("mean", mean)
         if var is not None:
             require_variance("var", var, mean)
-        self.mean = mean
-        self.var = var
+        self.mean, self.var, self.plain = mean, var, None
+        if torch.is_grad_enabled() and (mean.requires_grad or (var is not None and var.requires_grad)):
+            self.plain = Gaussian.trusted(mean, var)
+            self.mean, self.var = mean.detach(), None if var is None else var.detach()
 
     @staticmethod
-    def trusted(mean: Tensor, var: Tensor | None) -> Gaussian:
+    def trusted(mean: Tensor, var: Tensor | None, plain: Gaussian | None = None) -> Gaussian:
         """Without checks: for layers, whose outputs are valid by construction."""
         pair = object.__new__(Gaussian)
-        pair.mean = mean
-        pair.var = var
+        pair.mean, pair.var, pair.plain = mean, var, plain
         return pair
 
     # ---- shape -------------------------------------------------------------------------------------------
@@ -64,7 +71,10 @@ class Gaussian:
 
     def map(self, rearrange: Callable[[Tensor], Tensor]) -> Gaussian:
         """Apply one rearrangement (a view, an index, a copy) to mean and variance alike."""
-        return Gaussian.trusted(rearrange(self.mean), None if self.var is None else rearrange(self.var))
+        var = None if self.var is None else rearrange(self.var)
+        return Gaussian.trusted(
+            rearrange(self.mean), var, None if self.plain is None else self.plain.map(rearrange)
+        )
 
     def __getitem__(self, index: Any) -> Gaussian:
         return self.map(lambda t: t[index])
@@ -87,25 +97,34 @@ class Gaussian:
     def detach(self) -> Gaussian:
         return self.map(lambda t: t.detach())
 
-    # ---- sums: means add, variances add (branches are taken as independent) ------------------------------
+    # ---- arithmetic with independent Gaussians, and with what is known ----------------------------------------
 
     def __add__(self, other: Gaussian | Tensor | float) -> Gaussian:
-        mean = self.mean + (other.mean if isinstance(other, Gaussian) else other)
-        other_var = other.var if isinstance(other, Gaussian) else None
-        if self.var is not None and other_var is not None:
-            return Gaussian.trusted(mean, self.var + other_var)
-        var = self.var if other_var is None else other_var
-        return Gaussian.trusted(mean, var if var is None or var.shape == mean.shape else var.expand(mean.shape))
+        return lift(add_moments, self, other)
 
     __radd__ = __add__
 
-    def __mul__(self, factor: object) -> Gaussian:
+    def __sub__(self, other: Gaussian | Tensor | float) -> Gaussian:
+        return self + -1 * other
+
+    def __rsub__(self, other: Tensor | float) -> Gaussian:
+        return -self + other
+
+    def __neg__(self) -> Gaussian:
+        return self * -1
+
+    def __mul__(self, factor: Tensor | float) -> Gaussian:
         """A known factor scales the standard deviation, hence the variance by its square."""
-        if not isinstance(factor, int | float):
+        if not isinstance(factor, int | float | Tensor):
             return NotImplemented  # the product of two Gaussians is not one
-        return Gaussian.trusted(self.mean * factor, None if self.var is None else self.var * factor**2)
+        return lift(scale_moments, self, factor)
 
     __rmul__ = __mul__
+
+    def __truediv__(self, divisor: Tensor | float) -> Gaussian:
+        if not isinstance(divisor, int | float | Tensor):
+            return NotImplemented
+        return lift(scale_moments, self, 1 / divisor)
 
     # ---- use ---------------------------------------------------------------------------------------------
 
@@ -132,6 +151,9 @@ class Gaussian:
         return self.mean - half, self.mean + half
 
     def log_prob(self, value: Tensor) -> Tensor:
+        """One log-density for each unit."""
+        if value.shape != self.shape:
+            raise ValueError(f"value must have the units' shape {tuple(self.shape)}, got {tuple(value.shape)}")
         var = self.variance
         return -0.5 * ((value - self.mean) ** 2 / var + torch.log(2 * math.pi * var))
 
@@ -146,16 +168,16 @@ class Gaussian:
 
     @torch.no_grad()
     def posterior(self) -> Gaussian:
-        """What these units are after the message they asked for: m + v·dm and v + v²·dv."""
+        """What these units are after the message they asked for: m − v·gradient and v − v²·curvature."""
         if self.var is None or self.mean.grad is None or self.var.grad is None:
             raise RuntimeError(
                 "posterior() needs a Gaussian with a variance that asked for its message: call "
-                "requires_grad_() on it before the forward pass, and backward() on the evidence after it"
+                "requires_grad_() on it before the forward pass, and backward() on the loss after it"
             )
-        mean = self.mean.detach() + self.var * self.mean.grad
+        mean = self.mean.detach() - self.var * self.mean.grad
         # One message leaves a positive variance. Many add up as if independent, and might not: as in an update,
         # no more than nine tenths go at once.
-        var = self.var.detach() * (1 + self.var.detach() * self.var.grad).clamp_min(0.1)
+        var = self.var.detach() * (1 - self.var.detach() * self.var.grad).clamp_min(0.1)
         return Gaussian.trusted(mean, var)
 
     def __repr__(self) -> str:
@@ -167,21 +189,64 @@ def as_gaussian(x: Gaussian | Tensor, name: str = "input") -> Gaussian:
     if isinstance(x, Gaussian):
         return x
     require_values(name, x)
+    if x.requires_grad and torch.is_grad_enabled():
+        return Gaussian.trusted(x.detach(), None, Gaussian.trusted(x, None))
     return Gaussian.trusted(x, None)
+
+
+Moments = tuple[Tensor, Tensor | None]
+
+
+def lift(rule: Callable[..., Moments], *operands: Any) -> Gaussian:
+    """A rule for moments, made of differentiable torch functions that are linear in means and in variances, applied
+    to Gaussians and to what is known. The messages go to the Gaussians alone; ordinary operands that require a
+    gradient get theirs by the plain moments."""
+    asks = torch.is_grad_enabled() and any(
+        operand.plain is not None if isinstance(operand, Gaussian) else is_differentiable(operand)
+        for operand in operands
+    )
+    if not asks:
+        return Gaussian.trusted(*rule(*operands))
+    known = [operand.detach() if isinstance(operand, Tensor) else operand for operand in operands]
+    plain = [
+        (operand.plain or operand.detach()) if isinstance(operand, Gaussian) else operand for operand in operands
+    ]
+    return Gaussian.trusted(*rule(*known), Gaussian.trusted(*rule(*plain)))
+
+
+def is_differentiable(operand: Any) -> bool:
+    return isinstance(operand, Tensor) and operand.requires_grad
+
+
+def add_moments(a: Gaussian, b: Gaussian | Tensor | float) -> Moments:
+    """Means add; variances add, as if the two were independent."""
+    mean = a.mean + (b.mean if isinstance(b, Gaussian) else b)
+    other_var = b.var if isinstance(b, Gaussian) else None
+    if a.var is not None and other_var is not None:
+        return mean, a.var + other_var
+    var = a.var if other_var is None else other_var
+    return mean, var if var is None or var.shape == mean.shape else var.expand(mean.shape)
+
+
+def scale_moments(a: Gaussian, factor: Tensor | float) -> Moments:
+    return a.mean * factor, None if a.var is None else a.var * factor**2
 
 
 def cat(parts: Sequence[Gaussian], dim: int = 0) -> Gaussian:
     """Concatenate Gaussians along `dim`; a certain part has variance zero beside uncertain ones."""
-    var = None
-    if any(part.var is not None for part in parts):
-        var = torch.cat([part.variance for part in parts], dim)
-    return Gaussian.trusted(torch.cat([part.mean for part in parts], dim), var)
+
+    def cat_moments(*each: Gaussian) -> Moments:
+        uncertain = any(part.var is not None for part in each)
+        var = torch.cat([part.variance for part in each], dim) if uncertain else None
+        return torch.cat([part.mean for part in each], dim), var
+
+    return lift(cat_moments, *parts)
 
 
 # torch.func and torch.export find tensors with pytree, and so did FSDP before torch 2.13.
 pytree.register_pytree_node(
     Gaussian,
-    lambda pair: ([pair.mean, pair.var], None),
+    lambda pair: ([pair.mean, pair.var, pair.plain], None),
     lambda children, _: Gaussian.trusted(*children),
     serialized_type_name="torchtagi.Gaussian",
 )

@@ -14,26 +14,26 @@ from torch import nn
 
 from torchtagi.checks import require_positive, require_values
 
-PRIORS = ("he", "kaiming", "xavier")
+PRIORS = ("lecun", "he", "xavier")
 
 
 def prior_std(prior: str, fan_in: int, fan_out: int) -> float:
     """The standard deviation of a prior before its gains.
 
-    `he` is √(1/fan_in), what the authors' code calls He; `kaiming` is √(2/fan_in), He et al.'s own value for
-    ReLU; `xavier` is √(2/(fan_in+fan_out)).
+    `lecun` is √(1/fan_in), which the authors' code calls He; `he` is √(2/fan_in), He et al.'s value for ReLU;
+    `xavier` is √(2/(fan_in+fan_out)).
     """
-    if prior == "he":
+    if prior == "lecun":
         return math.sqrt(1 / fan_in)
-    if prior == "kaiming":
+    if prior == "he":
         return math.sqrt(2 / fan_in)
     if prior == "xavier":
         return math.sqrt(2 / (fan_in + fan_out))
     raise ValueError(f"prior must be one of {', '.join(PRIORS)}, got {prior!r}")
 
 
-class Places:
-    """At how many places of a sample a shared parameter acted in the last forward pass; its layer says so."""
+class Positions:
+    """At how many spatial positions of a sample a shared parameter acted in the last forward pass."""
 
     count: float = math.inf
 
@@ -44,9 +44,13 @@ class GaussianParameter(nn.Module):
     The prior's variance is (var_gain·std)²; its mean is drawn from N(0, (mean_gain·std)²), so that units of a
     layer differ. A gain multiplies a standard deviation.
 
-    `shared` says that each entry acts at many places of a sample, as a convolution's do, and at how many; `Update`
-    counts it.
+    `shared` says that each entry acts at many positions of a sample, as a convolution's do, and at how many;
+    `Update` counts it. `given` says that the prior is the user's own (`set_`): `calibrate_prior` leaves it alone.
+    `learned` says that an `Update` has written it.
     """
+
+    given = False
+    learned = False
 
     def __init__(
         self,
@@ -55,7 +59,7 @@ class GaussianParameter(nn.Module):
         *,
         mean_gain: float = 1.0,
         var_gain: float = 1.0,
-        shared: Places | None = None,
+        shared: Positions | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -81,8 +85,15 @@ class GaussianParameter(nn.Module):
         return tensors["mean"], tensors["var"]  # type: ignore[return-value]
 
     @torch.no_grad()
+    def fill(self, mean: float, var: float) -> GaussianParameter:
+        """One prior for all entries, a layer's own."""
+        self.mean.fill_(mean)
+        self.var.fill_(var)
+        return self
+
+    @torch.no_grad()
     def set_(self, mean: float | torch.Tensor, var: float | torch.Tensor) -> GaussianParameter:
-        """Set mean and variance, e.g. to a prior of your own."""
+        """Set mean and variance to a prior of your own, or to a posterior that you know."""
         require_positive("var", var)
         if isinstance(mean, torch.Tensor):
             require_values("mean", mean)
@@ -92,7 +103,14 @@ class GaussianParameter(nn.Module):
         ]
         self.mean.copy_(new[0])
         self.var.copy_(new[1])
+        self.given = True
         return self
 
     def extra_repr(self) -> str:
         return f"{tuple(self.mean.shape)}"
+
+
+def ordinary_parameters(net: nn.Module) -> list[nn.Parameter]:
+    """The parameters of `net` that are no Gaussian ones: for a torch optimizer beside an `Update`."""
+    ordinary = [part for part in net.modules() if not isinstance(part, GaussianParameter)]
+    return list(dict.fromkeys(parameter for part in ordinary for parameter in part.parameters(recurse=False)))

@@ -31,7 +31,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "MixtureTanh": tagi.nn.MixtureTanh,
     "ReLU": tagi.nn.ReLU,
     "Remax": tagi.nn.Remax,
-    "Residual": lambda: tagi.nn.Residual(tagi.nn.Linear(4, 4), tagi.nn.Linear(4, 4)),
+    "Residual": lambda: tagi.nn.Residual(tagi.nn.Conv2d(4, 4, 3, padding=1), tagi.nn.Conv2d(4, 4, 1)),
     "Sequential": lambda: tagi.nn.Sequential(tagi.nn.Linear(8, 3), tagi.nn.Sequential(tagi.nn.ReLU())),
     "Sigmoid": tagi.nn.Sigmoid,
     "Softplus": lambda: tagi.nn.Softplus(2.0, 10.0),

@@ -63,7 +63,7 @@ def test_the_average_predicts_and_does_not_listen():
     before = average.net[1].running_mean.clone()
     z = average.net(torch.randn(4, 3))
     assert not z.mean.requires_grad
-    assert not posterior.ledger.entries
+    assert not posterior.record.entries
     assert torch.equal(average.net[1].running_mean, before), "evaluation mode: nothing is tracked"
     assert all(p.requires_grad for p in net.parameters()), "the followed network learns on"
 
@@ -73,7 +73,7 @@ def test_where_steps_stay_long_the_average_is_closer_to_the_truth():
     torch.manual_seed(1)
     truth = torch.randn(1, 4, dtype=torch.float64)
     net = tagi.nn.Sequential(tagi.nn.Linear(4, 1, bias=False, dtype=torch.float64))
-    posterior = tagi.Update(net, memory=5)
+    posterior = tagi.Update(net, horizon=5)
     average = tagi.Average(net, 400)
     likelihood = tagi.Regression(1.0)
     last, mean = [], []

@@ -366,7 +366,7 @@ def refused(net: nn.Module, y: Tensor, error: type[Exception], match: str, x: Te
         tagi.condition(net, likelihood, posterior, x, y)
     assert all(torch.equal(a, b) for a, b in zip(before, state(net), strict=True))
     assert all(parameter.grad is None for parameter in net.parameters())
-    assert not posterior.ledger.entries
+    assert not posterior.record.entries
 
 
 @pytest.mark.parametrize("by_autograd", [False, True])

@@ -279,7 +279,7 @@ def test_inference_through_a_frozen_network_leaves_nothing_behind() -> None:
     z = tagi.Gaussian(normal(5, 3), torch.ones(5, 3).double()).requires_grad_()
     tagi.Regression(0.5)(net(z), normal(5, 2)).backward()
     assert not torch.equal(z.posterior().mean, z.mean)
-    assert posterior.ledger.entries == []
+    assert posterior.record.entries == []
 
 
 def test_parameters_that_were_replaced_are_missed() -> None:

@@ -1,6 +1,6 @@
 """Conditioning a network on a batch, in chunks.
 
-Bayes' rule is associative: the posterior after one chunk is the prior for the next, and in a linear model the
+Bayes' rule is associative: the update after one chunk is the prior for the next, and in a linear model the
 order makes no difference. Where every step linearises anew, small chunks are the better approximation: one step
 on 256 correlated observations moves along a single direction, sixteen steps on 16 along sixteen.
 """
@@ -22,13 +22,13 @@ CHUNK = 16  # the paper's batch; docs/design.md compares batches of 1 to 256 tak
 def condition(
     net: nn.Module,
     likelihood: nn.Module,
-    posterior: Update,
+    update: Update,
     x: Tensor,
     y: Tensor,
     chunk: int = CHUNK,
     before: direct.Watch | None = None,
 ) -> float:
-    """Update `net` with the observations y at x, `chunk` at a time; returns their negative log-evidence.
+    """Update `net` with the observations y at x, `chunk` at a time; returns their negative log-loss.
 
     `before(z, targets)` is shown each chunk's outputs, for looking at, before they are learned from. Where the
     network is a plain `Sequential` of layers, the steps do without autograd (see `direct`); results are the same.
@@ -45,13 +45,13 @@ def condition(
     total = 0.0
     try:
         for inputs, targets in [(x, y)] if whole else zip(*chunks(x, y, chunk), strict=True):
-            posterior.zero_grad()
-            evidence = direct.learn(net, likelihood, posterior, inputs, targets, before)
-            if evidence is None:
-                evidence = learn(net, likelihood, posterior, inputs, targets, before)
-            total += evidence.item()
+            update.zero_grad()
+            loss = direct.learn_directly(net, likelihood, update, inputs, targets, before)
+            if loss is None:
+                loss = learn_by_autograd(net, likelihood, update, inputs, targets, before)
+            total += loss.item()
     finally:
-        posterior.zero_grad()  # not even a message that could not be learned from is left behind
+        update.zero_grad()  # not even a message that could not be learned from is left behind
     return total
 
 
@@ -67,20 +67,15 @@ def chunks(x: Tensor, y: Tensor, size: int) -> tuple[Sequence[Tensor], Sequence[
     return x.split(sizes), y.split(sizes)
 
 
-def learn(
-    net: nn.Module, likelihood: nn.Module, posterior: Update, x: Tensor, y: Tensor, before: direct.Watch | None
+def learn_by_autograd(
+    net: nn.Module, likelihood: nn.Module, update: Update, x: Tensor, y: Tensor, before: direct.Watch | None
 ) -> Tensor:
     """One step by autograd."""
     z = net(x)
     if before is not None:
         with torch.no_grad():
             before(z, y)
-    evidence: Tensor = likelihood(z, y)
-    evidence.backward()
-    if not posterior.ledger.entries:
-        raise RuntimeError(
-            "nothing was learned: the update given to condition is not that of this network (a copy of a network "
-            "needs an Update of its own)"
-        )
-    posterior.step()
-    return evidence
+    loss: Tensor = likelihood(z, y)
+    loss.backward()
+    update.step()
+    return loss

@@ -2,8 +2,8 @@
 
 Autograd is what lets a network be any Python function. A small network pays for it: a third of its step goes into
 nodes that are built, queued and torn down for each batch. A `Sequential` of layers needs none of them. Its layers'
-forward halves in turn, the likelihood's message, the update's ledger and the backward halves in reverse are the
-calls that autograd would make, with the same operands in the same order, so posteriors are equal to the bit.
+forward halves in turn, the likelihood's message, the update's record and the backward halves in reverse are the
+calls that autograd would make, with the same operands in the same order, so updates are equal to the bit.
 
 That holds where nobody else takes part. With a hook, a second update, a wrapper, a layer that is not one Function,
 a parameter that is not this update's or an input that asks for its message, the step is autograd's.
@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import _has_any_global_hook
 
+from torchtagi.compat import has_global_module_hook, has_module_hook, has_tensor_hook
 from torchtagi.gaussian import Gaussian
-from torchtagi.inference.output_hook import Call, hears_alone
+from torchtagi.inference.output_hook import Call, is_only_hook
 from torchtagi.inference.update import Update
 from torchtagi.likelihoods.observation import Observer
 from torchtagi.nn import chain
@@ -28,21 +28,21 @@ Watch = Callable[[Gaussian, Tensor], object]
 FORWARDS = (nn.Sequential.forward, chain.Sequential.forward)
 
 
-def learn(
-    net: nn.Module, likelihood: nn.Module, posterior: Update, x: Tensor, y: Tensor, before: Watch | None = None
+def learn_directly(
+    net: nn.Module, likelihood: nn.Module, update: Update, x: Tensor, y: Tensor, before: Watch | None = None
 ) -> Tensor | None:
-    """One step on y at finite x: its negative log-evidence, or None, and nothing done, where it takes autograd.
+    """One step on y at finite x: its negative log-loss, or None, and nothing done, where it takes autograd.
 
     `before` is shown the network's output and y before anything is learned from them.
     """
-    if not isinstance(likelihood, Observer) or not is_alone(net, likelihood, posterior, x):
+    if not isinstance(likelihood, Observer) or not is_alone(net, likelihood, update, x):
         return None
     layers: list[Any] = list(net._modules.values())
     if not all(map(chain.joins, layers)):
         return None
     operands = [layer.operands() for layer in layers]
     learning = [one for own in operands for one in own if isinstance(one, Tensor) and one.requires_grad]
-    if not learning or any(map(has_hooks, learning)) or not posterior.holds(learning):
+    if not learning or any(map(has_tensor_hook, learning)) or not update.holds(learning):
         return None
     with torch.inference_mode():  # cheaper than no_grad; nothing made here is seen outside, z apart
         mean, var, links = chain.moments(layers, operands, x, None)
@@ -52,39 +52,35 @@ def learn(
         with torch.inference_mode(False), torch.no_grad():  # what a likelihood keeps must be an ordinary tensor
             if before is not None:
                 before(z, y)
-            evidence, dmean, dvar = likelihood.message(z, y)
+            message = likelihood.message(z, y)
         # as autograd does: targets in float64 send messages in float64
-        dmean, dvar = posterior.ledger.hear(Call(len(z)), var, dmean.to(mean.dtype), dvar.to(mean.dtype))
-        _, _, answers = chain.messages(links, dmean, dvar)
+        gradient, curvature = (part.to(mean.dtype) for part in (message.gradient, message.curvature))
+        gradient, curvature = update.record.add(Call(len(z)), var, gradient, curvature)
+        _, _, answers = chain.messages(links, gradient, curvature)
         for own, to_own in zip(operands, answers, strict=True):
-            for parameter, message in zip(own, to_own, strict=True):
-                if message is not None:
-                    parameter.grad = message if parameter.grad is None else parameter.grad + message
-        posterior.step()
-    return evidence
+            for parameter, answer in zip(own, to_own, strict=True):
+                if answer is not None:
+                    parameter.grad = answer if parameter.grad is None else parameter.grad + answer
+        update.step()
+    return message.loss
 
 
-def is_alone(net: nn.Module, likelihood: nn.Module, posterior: Update, x: Tensor) -> bool:
+def is_alone(net: nn.Module, likelihood: nn.Module, update: Update, x: Tensor) -> bool:
     """Whether autograd would do nothing but call one half after the other."""
     return (
         isinstance(net, nn.Sequential)
         and function_of(net.forward) in FORWARDS
         and function_of(likelihood.forward) is Observer.forward
-        and posterior.process_group is None
-        and not posterior.has_hooks()
+        and update.process_group is None
+        and not update.has_hooks()
         and not x.requires_grad
         and torch.is_grad_enabled()
         and not torch.is_autocast_enabled(x.device.type)
-        and not _has_any_global_hook()
-        and not chain.has_hooks(likelihood)
-        and hears_alone(net, posterior.ledger)
+        and not has_global_module_hook()
+        and not has_module_hook(likelihood)
+        and is_only_hook(net, update)
     )
 
 
 def function_of(method: Any) -> Any:
     return getattr(method, "__func__", None)
-
-
-def has_hooks(parameter: Any) -> bool:
-    """Whether its message goes elsewhere on its way to `grad`."""
-    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)

@@ -1,11 +1,13 @@
-"""What a network hears: the messages that enter it through its output, noted for the update.
+"""The output hook: batch statistics for the update, read from the messages where they enter a network.
 
 The update's line search needs, besides the messages on the parameters, two sums over the observations. Both are in
-the messages at the network's output, whatever likelihood sent them: dm = r/(v+R) and dv = −1/(v+R) give
+the messages at the network's output, whatever likelihood sent them: with error r, predictive variance v and noise R
+they are gradient −r/(v+R) and curvature 1/(v+R), so
 
-    Σ r·dm = Σ dm²/(−dv)          Σ R dm² = Σ dm²/(−dv) − Σ v dm²
+    Σ r²/(v+R) = Σ gradient²/curvature          Σ R gradient² = Σ gradient²/curvature − Σ v gradient²
 
-So an update listens there, by a forward hook, and knows nothing of likelihoods.
+A forward hook puts an identity behind the output, whose backward half records them. The update knows nothing of
+likelihoods.
 """
 
 from __future__ import annotations
@@ -16,18 +18,18 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
+from torchtagi.compat import pytree
 from torchtagi.gaussian import Gaussian
 
 
-class Heard(NamedTuple):
+class BatchStatistics(NamedTuple):
     """Sums over the observations since the last step; additive over micro-batches and processes."""
 
     samples: float  # batch entries
     observations: float  # messages that are not zero
-    explained: float  # Σ r·dm, which is also Σ r²/(v+R)
-    own_var: float  # Σ v dm²
+    explained: float  # Σ r²/(v+R)
+    own_var: float  # Σ v gradient²
 
     @property
     def innovation(self) -> float:
@@ -36,7 +38,7 @@ class Heard(NamedTuple):
 
 
 class Call:
-    """One forward pass of the network. Several heads may hear of the same batch entries, which count once."""
+    """One forward pass of the network. Several heads may learn of the same batch entries, which count once."""
 
     __slots__ = ("samples",)
 
@@ -44,98 +46,100 @@ class Call:
         self.samples = samples
 
 
-class Ledger:
-    """What was heard since the last step; `bound` is κ of the update rule, zero for none."""
+class Record:
+    """The messages at the output since the last step; `gain_bound` is κ of the update rule, zero for none."""
 
-    def __init__(self, bound: float, opens: Callable[[], bool] = lambda: True) -> None:
-        self.bound = bound
-        self.opens = opens
-        """Asked before each forward pass: whether anything of it will be learned from."""
+    def __init__(self, gain_bound: float) -> None:
+        self.gain_bound = gain_bound
         self.entries: list[tuple[Call, Tensor, Tensor, Tensor]] = []
 
-    def hear(self, call: Call, var: Tensor, dmean: Tensor, dvar: Tensor) -> tuple[Tensor, Tensor]:
+    def add(self, call: Call, var: Tensor, gradient: Tensor, curvature: Tensor) -> tuple[Tensor, Tensor]:
         """Note a message to outputs of this variance; returns it with its gain bounded."""
-        if self.bound:
-            # R ≥ κ v is −dv ≤ 1/((1 + κ) v); a louder message is scaled down to that
-            excess = (var * dvar).mul_(-1 - self.bound).clamp_(min=1)
-            dmean, dvar = dmean / excess, dvar / excess
-        square = dmean * dmean
+        if self.gain_bound:
+            # R ≥ κ v is curvature ≤ 1/((1 + κ) v); a stronger message is scaled down to that
+            excess = (var * curvature).mul_(1 + self.gain_bound).clamp_(min=1)
+            gradient, curvature = gradient / excess, curvature / excess
+        square = gradient * gradient
         own = square * var
-        # An entry not observed has dm = dv = 0. A message that widens (dv > 0, as AGVI's may) is no observation
-        # with noise; it moves the mean by v dm, as one without noise would.
-        explained = torch.where(dvar < 0, square / dvar, -own)
-        self.entries.append((call, torch.count_nonzero(dvar), explained.sum(), own.sum()))
-        return dmean, dvar
+        # An entry not observed has gradient = curvature = 0. A message that widens (curvature < 0, as AGVI's may)
+        # is no observation with noise; it moves the mean by v·gradient, as one without noise would.
+        explained = torch.where(curvature > 0, square / curvature, own)
+        self.entries.append((call, torch.count_nonzero(curvature), explained.sum(), own.sum()))
+        return gradient, curvature
 
-    def sums(self) -> Heard:
+    def sums(self) -> BatchStatistics:
         observations = explained = own_var = 0.0
         for _, count, explained_here, own_var_here in self.entries:
             observations += count.item()
-            explained -= explained_here.item()
+            explained += explained_here.item()
             own_var += own_var_here.item()
         calls = {id(call): call.samples for call, *_ in self.entries}
-        return Heard(float(sum(calls.values())), observations, explained, own_var)
+        return BatchStatistics(float(sum(calls.values())), observations, explained, own_var)
 
 
-class Listen(torch.autograd.Function):
-    """Passes a network's output on; on the way back its ledger hears the message."""
+class RecordMessages(torch.autograd.Function):
+    """Passes a network's output on; on the way back the message is recorded."""
 
     @staticmethod
-    def forward(ctx: Any, mean: Tensor, var: Tensor, ledger: Ledger, call: Call) -> Any:
+    def forward(ctx: Any, mean: Tensor, var: Tensor, hook: OutputHook, call: Call) -> Any:
         ctx.save_for_backward(var)
-        ctx.ledger, ctx.call = ledger, call
+        ctx.hook, ctx.call = hook, call
         return mean, var
 
     @staticmethod
-    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor, curvature: Tensor) -> tuple[Tensor | None, ...]:
         (var,) = ctx.saved_tensors
-        return *ctx.ledger.hear(ctx.call, var, dmean, dvar), None, None
+        update = ctx.hook.update()
+        if update is None:
+            return gradient, curvature, None, None
+        update.require_cleared()
+        return *update.record.add(ctx.call, var, gradient, curvature), None, None
 
 
-class Tap:
-    """The forward hook that puts `Listen` behind a network's outputs.
+class OutputHook:
+    """The forward hook that puts `RecordMessages` behind a network's outputs.
 
-    It holds its ledger by a weak reference: a discarded update stops listening. A copied or unpickled network does
-    not report to the original's update.
+    It holds its update by a weak reference. A copied or unpickled network does not report to the original's update.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger: Callable[[], Ledger | None] = weakref.ref(ledger)
+    def __init__(self, update: Any) -> None:
+        self.update: Callable[[], Any] = weakref.ref(update)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (InertTap, ())
+        return (InertHook, ())
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> InertTap:
-        return InertTap()
+    def __deepcopy__(self, memo: dict[int, Any]) -> InertHook:
+        return InertHook()
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> Any:
-        ledger = self.ledger()
-        if ledger is None or not torch.is_grad_enabled() or not ledger.opens():
+        update = self.update()
+        if update is None or not torch.is_grad_enabled() or not update.expects_messages():
             return None
         if isinstance(output, Gaussian):
-            return listen(output, ledger, Call(len(output)))
+            return self.behind(output, Call(len(output)))
         leaves, spec = pytree.tree_flatten(output, is_leaf=lambda leaf: isinstance(leaf, Gaussian))
         call = Call(max((len(leaf) for leaf in leaves if isinstance(leaf, Gaussian)), default=0))
-        heard = [listen(leaf, ledger, call) if isinstance(leaf, Gaussian) else leaf for leaf in leaves]
-        return pytree.tree_unflatten(heard, spec)
+        recorded = [self.behind(leaf, call) if isinstance(leaf, Gaussian) else leaf for leaf in leaves]
+        return pytree.tree_unflatten(recorded, spec)
+
+    def behind(self, z: Gaussian, call: Call) -> Gaussian:
+        if not z.mean.requires_grad:
+            return z
+        var = z.variance if z.var is None else z.var
+        mean, var = RecordMessages.apply(z.mean, var, self, call)
+        return Gaussian.trusted(mean, var, z.plain)
 
 
-class InertTap:
-    """What is left of a `Tap` in a copy of its network."""
+class InertHook:
+    """What is left of an `OutputHook` in a copy of its network."""
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
         return None
 
 
-def hears_alone(net: nn.Module, ledger: Ledger) -> bool:
-    """Whether this ledger's tap is all that is hooked to the network."""
+def is_only_hook(net: nn.Module, update: Any) -> bool:
+    """Whether this update's hook is all that is hooked to the network."""
     if net._forward_pre_hooks or net._backward_hooks or net._backward_pre_hooks:
         return False
-    hooks = [hook.ledger() if isinstance(hook, Tap) else hook for hook in net._forward_hooks.values()]
-    return [hook for hook in hooks if not (hook is None or isinstance(hook, InertTap))] == [ledger]
-
-
-def listen(z: Gaussian, ledger: Ledger, call: Call) -> Gaussian:
-    if not z.mean.requires_grad:
-        return z
-    return Gaussian.trusted(*Listen.apply(z.mean, z.variance if z.var is None else z.var, ledger, call))
+    hooks = [hook.update() if isinstance(hook, OutputHook) else hook for hook in net._forward_hooks.values()]
+    return [hook for hook in hooks if not (hook is None or isinstance(hook, InertHook))] == [update]

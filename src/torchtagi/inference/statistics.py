@@ -1,6 +1,7 @@
-"""One parameter group of an update at a step: what its tensors heard, in the columns that the rules work on.
+"""Parameter-group statistics: what the messages of one parameter group of an update amount to at a step.
 
-s is a parameter's variance, g and h its messages on mean and variance (`torchtagi.inference.update`).
+s is a parameter's variance, g and h the gradient and the curvature of its message (`inference.update`). All sums
+are computed in the constructor; the rules of the update read them.
 """
 
 from __future__ import annotations
@@ -13,38 +14,37 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchtagi.parameter import Places
+from torchtagi.compat import foreach_add_, foreach_div, foreach_div_, foreach_mul, foreach_mul_, foreach_norm
+from torchtagi.parameter import Positions
 
 Tensors = list[Tensor] | tuple[Tensor, ...]
 
 
-class Group:
-    """One parameter group at a step: the tensors that heard a message, as this process's shards."""
+class GroupStatistics:
+    """One parameter group at a step: the tensors that got a message, as this process's shards."""
 
     steps: Tensors  # s g, the direction of the means
-    terms: Tensors  # s g², its squared length in prior standard deviations
+    terms: Tensors  # s g²
+    lengths: list[float]  # Σ s g² of each tensor, its squared length in prior standard deviations
     shrinks: Tensors  # s h, the relative change of the variances
-    lengths: list[float]
-    length: float  # of all terms
     peaks: list[float]  # the largest |s h| of each tensor
     factors: list[float]  # ρ of each tensor
-    shared: list[int | None]  # of each shared tensor its place in the columns; None: none of it is on this process
-    most: list[float]  # of each shared tensor at how many places of a sample it acts
+    shared: list[int | None]  # of each shared tensor its column; None: none of it is on this process
+    positions: list[float]  # of each shared tensor at how many positions of a sample it acts
     owners: list[Tensor]  # the parameters that the variances are, or are shards of
-    priors: Tensors  # their variances before anything was learned, if they are remembered
 
     def __init__(
-        self, group: dict[str, Any], places: dict[Tensor, Places], sharded: bool, averaged_over: int
+        self, group: dict[str, Any], positions: dict[Tensor, Positions], sharded: bool, averaged_over: int
     ) -> None:
-        self.lr = float(group["lr"])
+        self.lr = require_fraction(group["lr"])
         tensors = group["params"]
         rows = [
-            (mean, var, dmean, dvar, places.get(mean))
+            (mean, var, gradient, curvature, positions.get(mean))
             for mean, var in zip(tensors[::2], tensors[1::2], strict=True)
-            if (dmean := mean.grad) is not None and (dvar := var.grad) is not None
+            if (gradient := mean.grad) is not None and (curvature := var.grad) is not None
         ]
-        self.most = [row[4].count for row in rows if row[4] is not None]
-        self.heard = bool(rows)  # whether a message came, be it to another process's shards
+        self.positions = [row[4].count for row in rows if row[4] is not None]
+        self.has_messages = bool(rows)  # be it to another process's shards
         owners = [row[1] for row in rows]
         if sharded:
             rows = [(*(tensor.to_local() for tensor in row[:4]), row[4]) for row in rows]
@@ -55,74 +55,77 @@ class Group:
             column if some else None for column, some, row in zip(columns, here, rows, strict=False) if row[4]
         ]
         rows = list(itertools.compress(rows, here))
-        self.means, self.vars, self.dmeans, self.dvars, _ = (
-            map(list, zip(*rows, strict=True)) if rows else ([],) * 5
-        )
-        if averaged_over > 1 and self.means:
-            self.dmeans = list(torch._foreach_mul(self.dmeans, averaged_over))
-            self.dvars = list(torch._foreach_mul(self.dvars, averaged_over))
+        self.means, self.vars, gradients, curvatures, _ = map(list, zip(*rows, strict=True)) if rows else ([],) * 5
+        self.steps, self.terms, self.shrinks, self.lengths, self.peaks = [], [], [], [], []
+        if self.means:
+            if averaged_over > 1:
+                gradients = list(foreach_mul(gradients, averaged_over))
+                curvatures = list(foreach_mul(curvatures, averaged_over))
+            self.steps = foreach_mul(self.vars, gradients)
+            self.terms = foreach_mul(self.steps, gradients)
+            self.lengths = totals(self.terms)
+            self.shrinks = foreach_mul(self.vars, curvatures)
+            self.peaks = largest(self.shrinks)
+        self.factors = [1.0] * len(self.means)
 
-    def squares(self) -> float:
-        """Σ s g² over the group."""
-        self.steps = torch._foreach_mul(self.vars, self.dmeans)
-        self.terms = torch._foreach_mul(self.steps, self.dmeans)
-        self.lengths = totals(self.terms)
-        self.length = sum(self.lengths)
-        return self.length
-
-    def largest_shrinks(self) -> float:
-        """The sum of the largest |s h| of all tensors."""
-        self.shrinks = torch._foreach_mul(self.vars, self.dvars)
-        self.peaks = largest(self.shrinks)
-        self.factors = [1.0] * len(self.peaks)
-        return sum(self.peaks)
+    @property
+    def length(self) -> float:
+        """Σ s g² over the group; not finite if any of its messages is not."""
+        return sum(self.lengths) + 0.0 * sum(self.peaks)
 
     def own_sums(self) -> tuple[float, float]:
-        """Σ s g² and Σ −s h over the tensors that are not shared."""
-        own = [place for place in range(len(self.means)) if place not in self.shared]
-        return sum(self.lengths[place] for place in own), -sum(self.shrinks[place].sum().item() for place in own)
+        """Σ s g² and Σ s h over the tensors that are not shared."""
+        own = [column for column in range(len(self.means)) if column not in self.shared]
+        return sum(self.lengths[column] for column in own), sum(self.shrinks[column].sum().item() for column in own)
 
     def shared_sums(self) -> list[float]:
-        """Of each shared tensor in turn: Σ s g², Σ −s h, and whether a message widens."""
+        """Of each shared tensor in turn: Σ s g², Σ s h, and whether a message widens."""
         sums: list[float] = []
-        for place in self.shared:
-            if place is None:
+        for column in self.shared:
+            if column is None:
                 sums += (0.0, 0.0, 0.0)
             else:
-                shrink = self.shrinks[place]
-                sums += (self.lengths[place], -shrink.sum().item(), float(shrink.amax().item() > 0))
+                shrink = self.shrinks[column]
+                sums += (self.lengths[column], shrink.sum().item(), float(shrink.amin().item() < 0))
         return sums
 
-    def share(self, factors: Iterator[float]) -> None:
-        """Take the next factors for the shared tensors, one for each."""
-        for place, factor in zip(self.shared, factors, strict=False):
-            if place is not None:
-                self.factors[place] = factor
+    def take_factors(self, factors: Iterator[float]) -> None:
+        """The next factors are those of the shared tensors, one for each."""
+        for column, factor in zip(self.shared, factors, strict=False):
+            if column is not None:
+                self.factors[column] = factor
 
-    def recall(self, state: dict[Tensor, Any]) -> None:
-        """Find the prior variances, where the parameters are now."""
-        priors = [state[owner]["prior"] for owner in self.owners]
-        priors = [prior.to_local() if hasattr(prior, "to_local") else prior for prior in priors]
-        self.priors = [prior.to(var) for prior, var in zip(priors, self.vars, strict=True)]
-
-    def forget(self, share: float) -> None:
-        """Let a share of the precision gained fade: s⁺ = s/(1 − share + share s/s₀)."""
+    def forget(self, share: float, state: dict[Tensor, Any]) -> None:
+        """Let a share of the precision gained fade: s⁺ = s/(1 − share + share s/s₀), s₀ the prior's in `state`."""
         share = min(share, 1.0)
-        ratios = torch._foreach_div(self.vars, self.priors)
-        torch._foreach_mul_(ratios, share)
-        torch._foreach_add_(ratios, 1.0 - share)
-        torch._foreach_div_(self.vars, ratios)
+        priors = [local(state[owner]["prior"]).to(var) for owner, var in zip(self.owners, self.vars, strict=True)]
+        ratios = foreach_div(self.vars, priors)
+        foreach_mul_(ratios, share)
+        foreach_add_(ratios, 1.0 - share)
+        foreach_div_(self.vars, ratios)
 
 
-def sharing_factors(sums: list[float], innovation: float, most: list[float]) -> list[float]:
-    """ρ of each shared tensor, from Σ s g² and Σ −s h of all that are not shared and then, for each that is, from
+def require_fraction(lr: Any) -> float:
+    if not (lr >= 0 and math.isfinite(lr)):
+        raise ValueError(f"lr, the fraction of the messages applied, must be finite and not negative, got {lr}")
+    return float(lr)
+
+
+def local(tensor: Any) -> Tensor:
+    """This process's shard of it, if it is sharded."""
+    shard: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return shard
+
+
+def sharing_factors(sums: list[float], innovation: float, positions: list[float]) -> list[float]:
+    """ρ of each shared tensor, from Σ s g² and Σ s h of all that are not shared and then, for each that is, from
     both, from how many processes' shares of it have messages that widen, and from how large it can be at most."""
 
     def ratio(length: float, shrink: float) -> float:
         return length / (innovation * shrink) if innovation * shrink > 0 else 1.0
 
     common = max(1.0, ratio(sums[0], sums[1]))
-    rows = zip(sums[2::3], sums[3::3], sums[4::3], most, strict=True)
+    rows = zip(sums[2::3], sums[3::3], sums[4::3], positions, strict=True)
     return [
         1.0 if widens else max(1.0, min(ratio(length, shrink) / common, bound))
         for length, shrink, widens, bound in rows
@@ -137,11 +140,11 @@ def largest(tensors: Tensors) -> list[float]:
     """The largest absolute value in each of them; NaN if it holds one."""
     if tensors[0].is_cpu:
         return [max(-low.item(), high.item()) for low, high in map(torch.aminmax, tensors)]
-    return torch.stack(torch._foreach_norm(tensors, math.inf)).tolist()
+    return torch.stack(foreach_norm(tensors, math.inf)).tolist()
 
 
 def totals(tensors: Tensors) -> list[float]:
     """The sum of each of them; no entry may be negative."""
     if tensors[0].is_cpu:
         return [tensor.sum().item() for tensor in tensors]
-    return torch.stack(torch._foreach_norm(tensors, 1)).tolist()
+    return torch.stack(foreach_norm(tensors, 1)).tolist()

@@ -1,47 +1,48 @@
 """From messages to posteriors: the only place that writes parameters.
 
-After `evidence.backward()` a parameter with mean m and variance s holds its summed message g = mean.grad,
-h = var.grad. Three rules apply it:
+After `loss.backward()` a parameter with mean m and variance s holds its summed message: g = mean.grad, the gradient
+of the loss, and h = var.grad, its curvature. A step is a gradient step whose learning rate is each weight's own
+variance. Three rules apply it:
 
-`paper`      m⁺ = m + s g,  s⁺ = s + s² h: every observation of the batch as if independent of the others.
+`paper`      m⁺ = m − s g,  s⁺ = s − s² h: every observation of the batch as if independent of the others.
 
 `capped`     the same, with each |Δm| and |Δs| at most √s/cap (cap 0.1 for one sample, 2 below 256, 3 from there):
              parity with the authors' code.
 
 `coherent`   (default) the observations of a batch share weights. The exact step of the joint linearised posterior
-             solves a system in the observations' covariance K + R; the messages' direction s g gets the length that
-             solves it best. With innovation r, predictive variance v and noise R of each observation,
+             solves a system in the observations' covariance K + R; the messages' direction −s g gets the length
+             that solves it best. With error r, predictive variance v, noise R and gradient u of each observation,
 
-                 α = Σ r·dm / (q + Σ R dm²),        q = Σ_θ s g²,  the variance of the outputs along s g
+                 α = Σ r²/(v+R) / (q + Σ R u²),        q = Σ_θ s g²,  the variance of the outputs along s g
 
              is 1 for uncorrelated observations and (v + R)/(Bv + R), the exact value, for B equal ones.
-             Where the innovations are larger than predicted, λ = mean r²/(v+R) > 1, the predicted variance v + R is
-             wrong by that factor: it is inflated to λ(v + R), and Σ R dm² above becomes λ Σ r·dm − Σ v dm².
+             Where the errors are larger than predicted, λ = mean r²/(v+R) > 1, the predicted variance v + R is
+             wrong by that factor: it is inflated to λ(v + R), and Σ R u² above becomes λ Σ r²/(v+R) − Σ v u².
              Around it a trust region: R ≥ κ v bounds the Kalman gain; no step moves the outputs by more than τ, nor
              a weight by more than c prior standard deviations; no variance shrinks below `floor` of itself at once:
 
-                 α ← min(1, α, τ/√q);   m⁺ = m + clip(α s g, ±c√s);   s⁺ = s · max(1 + α ρ s h, floor)
+                 α ← min(1, α, τ/√q);   m⁺ = m − clip(α s g, ±c√s);   s⁺ = s · max(1 − α ρ s h, floor)
 
-             ρ is 1 but for shared parameters, those of convolutions. One such weight acts at many places of an
-             image, and h adds up what each place says as if it had a weight of its own: Σ_p J_p² where the
-             derivative is Σ_p J_p. But g knows the sum. Under the model a message has E[g²] = −h for a weight that
+             ρ is 1 but for shared parameters, those of convolutions. One such weight acts at many positions of an
+             image, and h adds up what each position says as if it had a weight of its own: Σ_p J_p² where the
+             derivative is Σ_p J_p. But g knows the sum. Under the model a message has E[g²] = h for a weight that
              acts once, so what sharing adds can be read from the lengths of both, tensor by tensor:
 
-                 ρ = min(P, max(1, r/r₀)),        r = Σ s g² / (λ Σ −s h)
+                 ρ = min(P, max(1, r/r₀)),        r = Σ s g² / (λ Σ s h)
 
              r₀ ≥ 1 is the same ratio over all tensors that are not shared: what the observations of a batch have in
              common makes every g longer, and α counts it already. A linear layer of a CIFAR-10 network has r = 1.0,
              its first convolution 200. With ρ the variance of a convolution's weight that acts equally at all
-             places is exact. At P places sharing adds at most a factor P, by Cauchy and Schwarz; a tensor with
-             messages that widen (h > 0, as AGVI's may be) has ρ = 1.
+             positions is exact. At P positions sharing adds at most a factor P, by Cauchy and Schwarz; a tensor
+             with messages that widen (h < 0, as AGVI's may be) has ρ = 1.
 
              Uncertain parameters that take part in the outputs but are not updated (`frozen`, a GAN's discriminator
              while its generator learns) are noise to the others, and noise that a batch shares. Its variance along
-             dm is read from the messages on them like q itself, and added to it in α: q + q_frozen + Σ R dm².
+             u is read from the messages on them like q itself, and added to it in α: q + q_frozen + Σ R u².
 
 Whatever the rule, nothing is ever forgotten: what a sample said about a weight holds for ever, though the rest of
-the network, or the world, was another one then. `memory=M` lets the precision that was gained fade by 1/M with each
-sample, back towards the prior's s₀, so that about the last M samples are remembered. After a step on n of them
+the network, or the world, was another one then. A forgetting `horizon` of M samples lets the precision that was
+gained fade by 1/M with each sample, back towards the prior's s₀. After a step on n of them
 
                  1/s⁺ = (1 − n/M)/s + (n/M)/s₀
 
@@ -52,6 +53,7 @@ docs/design.md has the derivation and the measurements behind the constants.
 
 from __future__ import annotations
 
+import functools
 import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -60,21 +62,40 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
-from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from torchtagi.inference.output_hook import Heard, Ledger, Tap
-from torchtagi.inference.statistics import Group, Tensors, largest, sharing_factors, totals
-from torchtagi.parameter import GaussianParameter, Places
+from torchtagi.compat import (
+    foreach_add_,
+    foreach_addcmul_,
+    foreach_clamp_max_,
+    foreach_mul,
+    has_global_optimizer_hook,
+    profiler_enabled,
+)
+from torchtagi.inference.output_hook import BatchStatistics, OutputHook, Record
+from torchtagi.inference.statistics import (
+    GroupStatistics,
+    Tensors,
+    largest,
+    require_fraction,
+    sharing_factors,
+    totals,
+)
+from torchtagi.parameter import GaussianParameter, Positions
 
 RULES = ("coherent", "capped", "paper")
+
+live_updates: weakref.WeakSet[Update] = weakref.WeakSet()
+writers: weakref.WeakKeyDictionary[GaussianParameter, Callable[[], Update | None]] = weakref.WeakKeyDictionary()
+"""Which update writes a parameter; not an attribute of it, which would go into copies and pickles."""
 
 
 class Update(torch.optim.Optimizer):
     """Turns the messages on each Gaussian parameter into its posterior.
 
-        posterior = Update(net)
+        update = Update(net)
         likelihood(net(x), y).backward()
-        posterior.step(); posterior.zero_grad()
+        update.step(); update.zero_grad()
 
     `net` may be wrapped in DistributedDataParallel or sharded by `fully_shard`: pass the wrapped module, whose
     averaged messages are summed again here. `groups` divides the network's parameters, e.g.
@@ -82,12 +103,15 @@ class Update(torch.optim.Optimizer):
     applied, 1 for Bayes' rule; it is there for torch's schedulers. `outputs` is the module whose output the
     likelihood sees, if that is not `net` itself. `frozen` are modules between `net` and that output which stay as
     they are, but whose uncertainty the coherent rule has to count; let messages reach their means
-    (`requires_grad`). `count_sharing=False` leaves ρ of the coherent rule at 1. `memory` is the number of samples
-    that are remembered, all of them unless given; the variances at construction are the prior's.
+    (`requires_grad`). `count_sharing=False` leaves ρ of the coherent rule at 1. `horizon` is the number of samples
+    after which what was learned has faded, none unless given; the variances at construction are the prior's.
 
     After a step `reports` holds one dictionary a group: `alpha`, the fraction applied; `innovation`, the mean of
     r²/(v+R), near 1 where the predicted variance is right; `clipped` and `floored`, how many entries a bound on
-    their mean's or variance's change held back. `sharing` holds ρ of each shared tensor that heard something.
+    their mean's or variance's change held back. `sharing` holds ρ of each shared tensor that got a message.
+
+    The network's ordinary parameters (`ordinary_parameters`) are left to an optimizer of their own; a torch
+    optimizer that was given Gaussian ones too is refused at its step.
     """
 
     def __init__(
@@ -100,14 +124,19 @@ class Update(torch.optim.Optimizer):
         outputs: nn.Module | None = None,
         frozen: Sequence[nn.Module] = (),
         count_sharing: bool = True,
-        memory: float | None = None,
+        horizon: float | None = None,
         gain_bound: float = 0.3,
         output_bound: float = 6.0,
         weight_bound: float = 1.0,
         floor: float = 0.1,
     ) -> None:
+        if not isinstance(net, nn.Module):
+            raise TypeError(
+                f"Update takes the network itself, Update(net), not its parameters; got {type(net).__name__}"
+            )
         if rule not in RULES:
             raise ValueError(f"rule must be one of {', '.join(RULES)}, got {rule!r}")
+        require_fraction(lr)
         if not 0 < floor < 1:
             raise ValueError(f"floor must lie between 0 and 1, got {floor}")
         for name, bound in (("output_bound", output_bound), ("weight_bound", weight_bound)):
@@ -115,28 +144,33 @@ class Update(torch.optim.Optimizer):
                 raise ValueError(f"{name} must be positive, got {bound}")
         if not gain_bound >= 0:
             raise ValueError(f"gain_bound must not be negative, got {gain_bound}")
-        if memory is not None and not (memory >= 1 and math.isfinite(memory)):
-            raise ValueError(f"memory must be a number of samples, at least 1, got {memory}")
+        if horizon is not None and not (horizon >= 1 and math.isfinite(horizon)):
+            raise ValueError(f"horizon must be a number of samples, at least 1, got {horizon}")
         self.rule = rule
         self.count_sharing = count_sharing and rule == "coherent"
         self.output_bound, self.weight_bound, self.floor = output_bound, weight_bound, floor
         self.process_group, self.sharded, self.averaged_over = parallelism(net)
-        every = [group_of(group) for group in groups or [{"modules": [net]}]]
-        super().__init__(every, {"lr": lr})
-        found = gaussian_parameters(part for group in groups or [{"modules": [net]}] for part in group["modules"])
-        self.places: dict[Tensor, Places] = {part.mean: part.shared for part in found if part.shared is not None}
+        described = groups or [{"modules": [net]}]
+        super().__init__([group_of(group) for group in described], {"lr": lr})
+        self.parameters = gaussian_parameters(part for group in described for part in group["modules"])
+        self.positions: dict[Tensor, Positions] = {
+            part.mean: part.shared for part in self.parameters if part.shared is not None
+        }
         self.frozen = [{**group_of({"modules": frozen}), "lr": 0.0}] if frozen else []
-        self.memory = memory
+        self.horizon = horizon
         self.keep_priors()
         self.reports: list[dict[str, float]] = []
         self.sharing: list[float] = []
-        expects = weakref.WeakMethod(self.expects)  # weak: a discarded update stops listening
-        self.ledger = Ledger(gain_bound if rule == "coherent" else 0.0, lambda: (expects() or bool)())
-        (net if outputs is None else outputs).register_forward_hook(Tap(self.ledger))
+        self.applied = False  # whether the messages that are there have been applied
+        self.record = Record(gain_bound if rule == "coherent" else 0.0)
+        handle = (net if outputs is None else outputs).register_forward_hook(OutputHook(self))
+        weakref.finalize(self, handle.remove)
+        live_updates.add(self)
+        watch_other_optimizers()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's; without a prior in the state the one at construction stays."""
-        priors = [self.state[var] for var in self.variances()] if self.memory is not None else []
+        priors = [self.state[var] for var in self.variances()] if self.horizon is not None else []
         super().load_state_dict(state_dict)
         for var, prior in zip(self.variances(), priors, strict=False):
             if "prior" not in self.state[var]:
@@ -147,14 +181,14 @@ class Update(torch.optim.Optimizer):
         self.keep_priors()
 
     def keep_priors(self) -> None:
-        """With a memory, take the variances of parameters that are new here for their prior's."""
-        if getattr(self, "memory", None) is not None:  # torch's constructor adds groups before there is one
+        """With a horizon, take the variances of parameters that are new here for their prior's."""
+        if getattr(self, "horizon", None) is not None:  # torch's constructor adds groups before there is one
             for var in self.variances():
                 self.state[var].setdefault("prior", var.detach().clone())
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
-            "an Update listens to its network and cannot be copied or pickled; copy the network, make an Update "
+            "an Update is hooked to its network and cannot be copied or pickled; copy the network, make an Update "
             "for the copy and load this one's state_dict()"
         )
 
@@ -167,12 +201,20 @@ class Update(torch.optim.Optimizer):
         own = {id(tensor) for group in self.param_groups + self.frozen for tensor in group["params"]}
         return own.issuperset(map(id, tensors))
 
-    def expects(self) -> bool:
-        """Whether parameters of this update listen to the pass that begins. What earlier passes said is forgotten
+    def expects_messages(self) -> bool:
+        """Whether parameters of this update learn from the pass that begins. What earlier passes said is dropped
         if its messages were cleared by somebody else (`net.zero_grad()`)."""
-        if self.ledger.entries and not self.sharded and all(tensor.grad is None for tensor in self.tensors()):
-            self.ledger.entries.clear()
+        if self.record.entries and not self.sharded and all(tensor.grad is None for tensor in self.tensors()):
+            self.record.entries.clear()
         return any(tensor.requires_grad for tensor in self.tensors())
+
+    def require_cleared(self) -> None:
+        """Refuse new messages while those of the last step are still there."""
+        if self.applied and any(tensor.grad is not None and bool(tensor.grad.any()) for tensor in self.tensors()):
+            raise RuntimeError(
+                "the messages of the last step are still there and would count again: call zero_grad() after step()"
+            )
+        self.applied = False
 
     def tensors(self) -> Iterator[Tensor]:
         """Means and variances of all parameters that this update may write."""
@@ -185,11 +227,12 @@ class Update(torch.optim.Optimizer):
                     tensor.grad = None
                 elif tensor.grad is not None:
                     tensor.grad.zero_()
-        self.ledger.entries.clear()
+        self.record.entries.clear()
+        self.applied = False
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Apply the messages. A closure is evaluated first, with messages on; its value is returned."""
-        if self.has_hooks() or torch._C._autograd._profiler_enabled():
+        if self.has_hooks() or profiler_enabled():
             return self.watched_step(closure)
         return self.bare_step(closure)
 
@@ -201,149 +244,195 @@ class Update(torch.optim.Optimizer):
         return bool(
             self._optimizer_step_pre_hooks
             or self._optimizer_step_post_hooks
-            or _global_optimizer_pre_hooks
-            or _global_optimizer_post_hooks
+            or has_global_optimizer_hook(apart_from=refuse_gaussian_parameters)
         )
 
     def bare_step(self, closure: Callable[[], Any] | None = None) -> Any:
-        evidence = None
+        loss = None
         if closure is not None:
             with torch.enable_grad():
-                evidence = closure()
+                loss = closure()
         with torch.no_grad():
             self.apply_messages()
-        return evidence
+        return loss
 
     watched_step = torch.optim.Optimizer.profile_hook_step(bare_step)
 
     def apply_messages(self) -> None:
-        everything = [Group(group, self.places, self.sharded, self.averaged_over) for group in self.param_groups]
-        groups = [group for group in everything if group.means]
-        if groups or self.sharded:  # a process whose shards are all empty still has its share in the sums
-            heard, q, q_frozen, shared = self.gather(everything)
-            if not math.isfinite(sum(heard) + q + q_frozen):
-                raise FloatingPointError(
-                    "the messages are not finite, so no parameter was changed: an input or a target is far "
-                    "out of range, or the network's variances have run off"
-                )
-            if self.memory is not None and heard.observations:
-                for group in groups:
-                    group.recall(self.state)  # before anything is written
-            apply = {"paper": self.paper, "capped": self.capped, "coherent": self.coherent}[self.rule]
-            alpha = self.line_search(heard, q, q_frozen) if self.rule == "coherent" else 1.0
-            self.sharing = []
-            if shared:
-                self.sharing = sharing_factors(shared, heard.innovation, [n for g in everything for n in g.most])
-                factors = iter(self.sharing)
-                for group in everything:
-                    group.share(factors)
-            self.reports = []
+        everything = [
+            GroupStatistics(group, self.positions, self.sharded, self.averaged_over) for group in self.param_groups
+        ]
+        if not (any(group.means for group in everything) or self.sharded):
+            self.explain_no_messages()
+        # a sharded process whose shards are all empty still has its share in the sums
+        statistics, q, q_frozen, shared = self.gather(everything)
+        if not math.isfinite(sum(statistics) + q + q_frozen):
+            raise FloatingPointError(
+                "the messages are not finite, so no parameter was changed: an input or a target is far "
+                "out of range, or the network's variances have run off"
+            )
+        self.claim_parameters()
+        apply = {"paper": self.paper, "capped": self.capped, "coherent": self.coherent}[self.rule]
+        alpha = self.line_search(statistics, q, q_frozen) if self.rule == "coherent" else 1.0
+        self.sharing = []
+        if shared:
+            positions = [count for group in everything for count in group.positions]
+            self.sharing = sharing_factors(shared, statistics.innovation, positions)
+            factors = iter(self.sharing)
             for group in everything:
-                fraction = alpha * group.lr if group.heard else 0.0
-                clipped, floored = apply(group, fraction, heard) if group.means else (0, 0)
-                if self.memory is not None and heard.observations and group.means:
-                    group.forget(min(1.0, group.lr) * heard.samples / self.memory)
-                self.reports.append(
-                    {
-                        "alpha": fraction,
-                        "innovation": heard.innovation,
-                        "clipped": float(clipped),
-                        "floored": float(floored),
-                    }
-                )
-        elif self.ledger.entries and all(tensor.grad is None for tensor in self.tensors()):
+                group.take_factors(factors)
+        self.reports = []
+        for group in everything:
+            fraction = alpha * group.lr if group.has_messages else 0.0
+            clipped, floored = apply(group, fraction, statistics) if group.means else (0, 0)
+            if self.horizon is not None and statistics.observations and group.means:
+                group.forget(min(1.0, group.lr) * statistics.samples / self.horizon, self.state)
+            self.reports.append(
+                {
+                    "alpha": fraction,
+                    "innovation": statistics.innovation,
+                    "clipped": float(clipped),
+                    "floored": float(floored),
+                }
+            )
+        self.record.entries.clear()
+        self.applied = True
+
+    def explain_no_messages(self) -> None:
+        if self.record.entries:
             raise RuntimeError(
                 "messages came through the network's output, but none reached the parameters of this update: they "
                 "are not the network's any more, as after load_state_dict(assign=True)"
             )
-        self.ledger.entries.clear()
+        if not any(tensor.requires_grad for tensor in self.tensors()):
+            raise RuntimeError(
+                "nothing can be learned: every parameter of this update is frozen (requires_grad_(False))"
+            )
+        raise RuntimeError(
+            "step() found no messages: call backward() on the loss first; a copy of a network needs an Update of "
+            "its own, and the loss must come from the network that was given to this one"
+        )
 
-    def gather(self, everything: list[Group]) -> tuple[Heard, float, float, list[float]]:
-        """What was heard, q, q_frozen, and what `sharing_factors` needs, over everything the messages came from:
+    def claim_parameters(self) -> None:
+        """Refuse to write parameters that another update has written since this one last did."""
+        for parameter in self.parameters:
+            writer = writers.get(parameter, no_writer)()
+            if writer is None:
+                writers[parameter] = weakref.ref(self)
+                parameter.learned = True
+            elif writer is not self:
+                raise RuntimeError(
+                    "two Updates write the same parameters, which counts observations twice: make one Update for a "
+                    "network and keep it; del the other one if it is not used any more"
+                )
+
+    def gather(self, everything: list[GroupStatistics]) -> tuple[BatchStatistics, float, float, list[float]]:
+        """Batch statistics, q, q_frozen, and what `sharing_factors` needs, over everything the messages came from:
         micro-batches and processes."""
-        if not self.ledger.entries:
+        if not self.record.entries:
             raise RuntimeError(
                 "there are messages on the parameters, but none came through the output of the module given "
                 "to Update: call that module itself, or name the one you call with outputs=..."
             )
-        heard = self.ledger.sums()
-        groups = [group for group in everything if group.means]
-        q = sum(group.squares() for group in groups)
-        # every message counts here: what is not finite in any of them makes q so
-        q += 0.0 * sum(group.largest_shrinks() for group in groups)
+        statistics = self.record.sums()
+        q = sum(group.length for group in everything)
         q_frozen = self.frozen_squares()
         shared: list[float] = []
         if self.count_sharing and any(group.shared for group in everything):
-            own = [group.own_sums() for group in groups]
+            own = [group.own_sums() for group in everything]
             shared = [sum(length for length, _ in own), sum(shrink for _, shrink in own)]
             shared += [part for group in everything for part in group.shared_sums()]
         if self.process_group is None:
-            return heard, q, q_frozen, shared
+            return statistics, q, q_frozen, shared
         of_weights = [q, q_frozen, *shared]
         if not self.sharded:  # every process holds all weights, and so all of these sums, already
             of_weights = [part / dist.get_world_size(self.process_group) for part in of_weights]
         device = self.param_groups[0]["params"][0].device
-        numbers = torch.tensor([*heard, *of_weights], dtype=torch.float64, device=device)
+        numbers = torch.tensor([*statistics, *of_weights], dtype=torch.float64, device=device)
         dist.all_reduce(numbers, group=self.process_group)
         sums = numbers.tolist()
-        q, q_frozen, *shared = sums[len(heard) :]
-        return Heard(*sums[: len(heard)]), q, q_frozen, shared
+        q, q_frozen, *shared = sums[len(statistics) :]
+        return BatchStatistics(*sums[: len(statistics)]), q, q_frozen, shared
 
     def frozen_squares(self) -> float:
-        """q_frozen: Σ s g² over the frozen parameters whose means heard something."""
+        """q_frozen: Σ s g² over the frozen parameters whose means got a message."""
         tensors = [tensor for group in self.frozen for tensor in group["params"]]
         pairs = [(var, mean.grad) for mean, var in zip(tensors[::2], tensors[1::2], strict=True)]
-        rows = [(var, dmean) for var, dmean in pairs if dmean is not None]
+        rows = [(var, gradient) for var, gradient in pairs if gradient is not None]
         if self.sharded:
-            rows = [(var.to_local(), dmean.to_local()) for var, dmean in rows]
+            rows = [(var.to_local(), gradient.to_local()) for var, gradient in rows]
         rows = [row for row in rows if row[0].numel()]
         if not rows:
             return 0.0
-        variances, dmeans = map(list, zip(*rows, strict=True))
-        terms = torch._foreach_mul(torch._foreach_mul(variances, dmeans), dmeans)
+        variances, gradients = map(list, zip(*rows, strict=True))
+        terms = foreach_mul(foreach_mul(variances, gradients), gradients)
         return sum(totals(terms)) * self.averaged_over**2
 
-    def line_search(self, heard: Heard, q: float, q_frozen: float = 0.0) -> float:
+    def line_search(self, statistics: BatchStatistics, q: float, q_frozen: float = 0.0) -> float:
         """α of the coherent rule."""
         if not q > 0:
             return 1.0
-        noise = max(max(1.0, heard.innovation) * heard.explained - heard.own_var, 0.0)
-        return min(1.0, heard.explained / (q + q_frozen + noise), self.output_bound / math.sqrt(q))
+        noise = max(max(1.0, statistics.innovation) * statistics.explained - statistics.own_var, 0.0)
+        return min(1.0, statistics.explained / (q + q_frozen + noise), self.output_bound / math.sqrt(q))
 
     # Each rule applies a fraction of a group's messages, and returns how many entries it clipped and floored.
 
-    def paper(self, group: Group, fraction: float, heard: Heard) -> tuple[int, int]:
-        torch._foreach_add_(group.means, group.steps, alpha=fraction)
-        torch._foreach_addcmul_(group.vars, group.vars, group.shrinks, value=fraction)
+    def paper(self, group: GroupStatistics, fraction: float, statistics: BatchStatistics) -> tuple[int, int]:
+        foreach_add_(group.means, group.steps, alpha=-fraction)
+        foreach_addcmul_(group.vars, group.vars, group.shrinks, value=-fraction)
         return 0, replace_nonpositive(group.vars, torch.finfo(group.vars[0].dtype).tiny)
 
-    def capped(self, group: Group, fraction: float, heard: Heard) -> tuple[int, int]:
-        cap = 0.1 if heard.samples == 1 else 2.0 if heard.samples < 256 else 3.0
+    def capped(self, group: GroupStatistics, fraction: float, statistics: BatchStatistics) -> tuple[int, int]:
+        cap = 0.1 if statistics.samples == 1 else 2.0 if statistics.samples < 256 else 3.0
         clipped = 0
         for mean, var, step, shrink in zip(group.means, group.vars, group.steps, group.shrinks, strict=True):
             bound = var.sqrt().div_(cap)
             change = var * shrink
             clipped += clip(step, bound) + clip(change, bound)
-            mean.add_(step, alpha=fraction)
-            var.add_(change, alpha=fraction)
+            mean.sub_(step, alpha=fraction)
+            var.sub_(change, alpha=fraction)
         return clipped, replace_nonpositive(group.vars, 1e-5)
 
-    def coherent(self, group: Group, fraction: float, heard: Heard) -> tuple[int, int]:
+    def coherent(self, group: GroupStatistics, fraction: float, statistics: BatchStatistics) -> tuple[int, int]:
         clipped = floored = 0
         # The bounds act seldom. A length or a largest entry tells when none of them can.
         longest = self.weight_bound / max(fraction, 1e-30)
         if group.length > longest**2 and max(largest(group.terms)) > longest**2:
             for step, var in zip(group.steps, group.vars, strict=True):
                 clipped += clip(step, var.sqrt().mul_(longest))
-        torch._foreach_add_(group.means, group.steps, alpha=fraction)
+        foreach_add_(group.means, group.steps, alpha=-fraction)
         scales = [fraction * factor for factor in group.factors]
         most = max(scale * peak for scale, peak in zip(scales, group.peaks, strict=True))
         if most > 1 - self.floor:
-            least = [(self.floor - 1) / max(scale, 1e-30) for scale in scales]
-            floored = sum(int((shrink < low).sum()) for shrink, low in zip(group.shrinks, least, strict=True))
-            torch._foreach_clamp_min_(group.shrinks, least)
-        torch._foreach_addcmul_(group.vars, group.vars, group.shrinks, scales)
+            bounds = [(1 - self.floor) / max(scale, 1e-30) for scale in scales]
+            floored = sum(int((shrink > high).sum()) for shrink, high in zip(group.shrinks, bounds, strict=True))
+            foreach_clamp_max_(group.shrinks, bounds)
+        foreach_addcmul_(group.vars, group.vars, group.shrinks, [-scale for scale in scales])
         return clipped, floored
+
+
+def no_writer() -> None:
+    return None
+
+
+def refuse_gaussian_parameters(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """Before a step of any torch optimizer: it must not hold parameters of an update."""
+    if isinstance(optimizer, Update):
+        return
+    theirs = [tensor for group in optimizer.param_groups for tensor in group["params"]]
+    for update in live_updates:
+        own = {id(tensor) for tensor in update.tensors()}
+        if any(id(tensor) in own for tensor in theirs):
+            raise RuntimeError(
+                f"{type(optimizer).__name__} was given Gaussian parameters, which an Update writes: give it "
+                "tagi.ordinary_parameters(net) alone"
+            )
+
+
+@functools.cache
+def watch_other_optimizers() -> None:
+    """From the first update on."""
+    register_optimizer_step_pre_hook(refuse_gaussian_parameters)
 
 
 def clip(change: Tensor, bound: Tensor) -> int:

@@ -1,4 +1,4 @@
-"""Likelihoods: evidence to `.backward()`, prediction, log-probability of held-out data."""
+"""Likelihoods: a loss to call `.backward()` on, prediction, log-probability of held-out data."""
 
 from torchtagi.likelihoods.classification import ClassPrediction, HierarchicalClassification, class_tree
 from torchtagi.likelihoods.heteroscedastic import HeteroscedasticRegression

@@ -11,7 +11,9 @@ The message to z is that of an observation with noise n. For b, y is first infer
 
 and from e², whose prior is N(n, 3w + 2n²), to b with gain K = w/(3w + 2n²):
 
-    Δn = K (E[e²|y] − n),  Δw = K² (var[e²|y] − 3w − 2n²);   the message is Δn/w, Δw/w²
+    Δn = K (E[e²|y] − n),  Δw = K² (var[e²|y] − 3w − 2n²);   the message is −Δn/w, −Δw/w²
+
+A NaN target is missing.
 """
 
 from __future__ import annotations
@@ -22,9 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchtagi.checks import require_values
 from torchtagi.gaussian import Gaussian
-from torchtagi.likelihoods.observation import LOG_TWO_PI, Message, Observer, require_output
+from torchtagi.likelihoods.observation import LOG_TWO_PI, Message, Observer, require_output, require_targets
 
 
 class HeteroscedasticRegression(Observer):
@@ -34,17 +35,24 @@ class HeteroscedasticRegression(Observer):
         signal, noise = self.check(z, y)
         n, w = noise.mean, noise.variance
         precision = (signal.variance + n).reciprocal()
-        innovation = y - signal.mean
-        error = n * innovation * precision
+        observed = ~torch.isnan(y)
+        r = torch.where(observed, y - signal.mean, 0.0)
+        error = n * r * precision
         error_var = n - n.square() * precision
         prior_var = 3 * w + 2 * n.square()
         # Δn/w = K/w (…) with K/w = 1/(3w + 2n²): no division by a w that may be tiny
         dn = (error.square() + error_var - n) / prior_var
         dw = (2 * error_var.square() + 4 * error_var * error.square() - prior_var) / prior_var.square()
-        dmean = torch.stack([innovation * precision, dn], -1).flatten(-2)
-        dvar = torch.stack([-precision, dw], -1).flatten(-2)
-        evidence = 0.5 * (innovation.square() * precision - precision.log() + LOG_TWO_PI).sum()
-        return Message(evidence, dmean, dvar)
+        losses = 0.5 * (r.square() * precision - precision.log() + LOG_TWO_PI)
+
+        def interleaved(of_signal: Tensor, of_noise: Tensor) -> Tensor:
+            pair = torch.stack([of_signal, of_noise], -1)
+            return torch.where(observed[..., None], pair, 0.0).flatten(-2)
+
+        gradient, curvature = interleaved(-r * precision, -dn), interleaved(precision, -dw)
+        in_var = 0.5 * (precision - (r * precision).square())  # of the loss, in v as in n
+        derivatives = interleaved(-r * precision, in_var), interleaved(in_var, torch.zeros_like(in_var))
+        return Message(torch.where(observed, losses, 0.0).sum(), gradient, curvature, derivatives)
 
     def predict(self, z: Gaussian) -> Gaussian:
         """N(m, v + n) for each pair."""
@@ -52,14 +60,15 @@ class HeteroscedasticRegression(Observer):
         return Gaussian.trusted(signal.mean, signal.variance + noise.mean)
 
     def log_prob(self, z: Gaussian, y: Tensor) -> Tensor:
+        """Summed over the targets; a missing one counts nothing."""
         self.check(z, y)
-        return self.predict(z).log_prob(y).flatten(1).sum(1)
+        return torch.where(torch.isnan(y), 0.0, self.predict(z).log_prob(y)).flatten(1).sum(1)
 
     def config(self) -> dict[str, Any]:
         return {}
 
     def check(self, z: Gaussian, y: Tensor) -> tuple[Gaussian, Gaussian]:
-        require_values("y", y)
+        require_targets(y)
         signal, noise = pairs(require_output("z", z))
         if y.shape != signal.shape:
             raise ValueError(f"y must have shape {tuple(signal.shape)}, half the outputs, got {tuple(y.shape)}")

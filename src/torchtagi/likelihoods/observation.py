@@ -1,12 +1,15 @@
 """A noisy observation of units: what all likelihoods come down to.
 
-    y = z + e,  e ~ N(0, R),  z ~ N(m, v)      log-evidence  log N(y; m, v + R)
+    y = z + e,  e ~ N(0, R),  z ~ N(m, v)      loss  −log N(y; m, v + R), the negative log-evidence
 
 Its first and second derivatives in m are the message handed backward:
 
-    dm = (y − m)/(v + R)          dv = −1/(v + R)
+    gradient  (m − y)/(v + R)          curvature  1/(v + R)
 
-An entry that is not observed sends no message and adds nothing to the evidence.
+An entry that is not observed sends no message and adds nothing to the loss.
+
+Evidence is an expectation over z, so it obeys the heat equation in (m, v), and the derivative of the loss in v
+follows from the other two: ½ (curvature − gradient²). Ordinary tensors in front of Gaussian layers get it.
 """
 
 from __future__ import annotations
@@ -18,34 +21,58 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from torchtagi.checks import require_positive
+from torchtagi.checks import require_floating, require_positive
 from torchtagi.gaussian import Gaussian
 
-NOISE_MEMORY = 1600.0  # observations; 100 batches of 16 on one output
+NOISE_WINDOW = 1600.0  # observations; 100 batches of 16 on one output
 LOG_TWO_PI = math.log(2 * math.pi)
 
 
 class Message(NamedTuple):
-    """What a batch says: its negative log-evidence, and (dm, dv) for each output."""
+    """What a batch says: its loss, and the loss's gradient and curvature for each output."""
 
-    evidence: Tensor
-    dmean: Tensor
-    dvar: Tensor
+    loss: Tensor
+    gradient: Tensor
+    curvature: Tensor
+    own_derivatives: tuple[Tensor, Tensor] | None = None
+    """The loss's derivatives in the outputs' means and variances, where they do not follow from these two."""
+
+    def derivatives(self) -> tuple[Tensor, Tensor]:
+        """The loss's derivatives in the outputs' means and variances."""
+        if self.own_derivatives is not None:
+            return self.own_derivatives
+        return self.gradient, 0.5 * (self.curvature - self.gradient.square())
 
 
 class Send(torch.autograd.Function):
-    """A batch's negative log-evidence, whose `backward()` sends the message; `say` is called without gradients."""
+    """A batch's loss, whose `backward()` sends the message; `say` is called without gradients."""
 
     @staticmethod
-    def forward(ctx: Any, mean: Tensor, var: Tensor | None, say: Callable[[], Message]) -> Tensor:
-        evidence, dmean, dvar = say()
-        ctx.save_for_backward(dmean, dvar)
-        return evidence
+    def forward(
+        ctx: Any,
+        mean: Tensor,
+        var: Tensor | None,
+        plain_mean: Tensor | None,
+        plain_var: Tensor | None,
+        say: Callable[[], Message],
+    ) -> Tensor:
+        message = say()
+        plain = () if plain_mean is None else message.derivatives()
+        ctx.save_for_backward(message.gradient, message.curvature, *plain)
+        return message.loss
 
     @staticmethod
     def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:
-        dmean, dvar = ctx.saved_tensors
-        return dmean * weight, dvar * weight if ctx.needs_input_grad[1] else None, None
+        if weight.item() != 1:
+            raise RuntimeError(
+                f"the loss of a likelihood was multiplied by {weight.item():g} before backward(). Bayes' rule "
+                "has no weights: call backward() on the loss itself, or on a sum of losses; no GradScaler is needed, "
+                "and how much an observation counts is its noise_std"
+            )
+        gradient, curvature, *plain = ctx.saved_tensors
+        to_plain = [part if asked else None for part, asked in zip(plain, ctx.needs_input_grad[2:4], strict=False)]
+        to_plain += [None] * (2 - len(to_plain))
+        return gradient, curvature if ctx.needs_input_grad[1] else None, *to_plain, None
 
 
 def require_fitting_noise(noise_var: Tensor, z: Gaussian) -> Tensor:
@@ -67,15 +94,15 @@ def observe(z: Gaussian, target: Tensor, noise_var: Tensor, observed: Tensor | N
     require_fitting_noise(noise_var, z)
     total = z.variance + noise_var
     precision = total.reciprocal()
-    innovation = target - z.mean
+    error = z.mean - target
     if observed is not None:
         # a selection, not a product: an unobserved target may be NaN
-        innovation = torch.where(observed, innovation, 0.0)
-    dmean = innovation * precision
-    losses = (innovation * dmean).add_(total.mul_(2 * math.pi).log_())
+        error = torch.where(observed, error, 0.0)
+    gradient = error * precision
+    losses = (error * gradient).add_(total.mul_(2 * math.pi).log_())
     if observed is not None:
         precision, losses = precision * observed, losses * observed
-    return Message(losses.sum().mul_(0.5), dmean, precision.neg_())
+    return Message(losses.sum().mul_(0.5), gradient, precision)
 
 
 class Observer(nn.Module):
@@ -87,18 +114,19 @@ class Observer(nn.Module):
 
     def forward(self, z: Gaussian, y: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         require_output("z", z)
-        evidence: Tensor = Send.apply(z.mean, z.var, lambda: self.message(z, y, *args, **kwargs))
-        return evidence
+        plain = (None, None) if z.plain is None else (z.plain.mean, z.plain.var)
+        loss: Tensor = Send.apply(z.mean, z.var, *plain, lambda: self.message(z, y, *args, **kwargs))
+        return loss
 
 
 class Likelihood(Observer):
     """How data follow from a network's outputs: three verbs and a noise.
 
-    `likelihood(z, y)`             the batch's negative log-evidence; call `.backward()` on it
+    `likelihood(z, y)`             the batch's loss, its negative log-evidence; call `.backward()` on it
     `likelihood.predict(z)`        what will be observed, with its uncertainty
     `likelihood.log_prob(z, y)`    log-probability of held-out data, one number a sample
 
-    `learn_noise=True` learns the noise from the innovations in training; `noise_std` is then its floor. Of several
+    `learn_noise=True` learns the noise from the errors in training; `noise_std` is then its floor. Of several
     processes each learns it from its own share of the data.
     """
 
@@ -112,7 +140,7 @@ class Likelihood(Observer):
         self.learn_noise = learn_noise
         self.register_buffer("noise_var", std.square())
         # the prior guess 1 is the variance of a ±1 code and of a standardised target
-        self.register_buffer("residual_var", torch.ones(()) if learn_noise else None)
+        self.register_buffer("residual_var", torch.ones_like(std) if learn_noise else None)
 
     @property
     def noise_std(self) -> Tensor:
@@ -128,32 +156,39 @@ class Likelihood(Observer):
     @property
     def learned_noise_var(self) -> Tensor:
         """The noise that messages assume: what was learned, or was given."""
-        return self.noise_var if self.residual_var is None else self.noise_var.clamp_min(self.residual_var.item())
+        return self.noise_var if self.residual_var is None else torch.maximum(self.noise_var, self.residual_var)
 
     @property
     def predictive_noise_var(self) -> Tensor:
         """The noise that predictions assume."""
         return self.learned_noise_var
 
+    @torch.no_grad()
     def training_noise_var(self, z: Gaussian, target: Tensor, observed: Tensor | None) -> Tensor:
         """The noise of this batch's messages.
 
-        A learned noise is what the innovations hold beyond the predicted variance, mean r² − mean v, tracked over
-        about 1,600 observations. A batch that misses by more than that counts as noisier still.
+        A learned noise is what the errors hold beyond the predicted variance, mean r² − mean v, tracked over
+        about 1,600 observations; of each output apart where `noise_std` is one number for each. A batch whose
+        errors are larger than that counts as noisier still.
         """
+        noise_var = self.learned_noise_var
         if self.residual_var is None or not self.training:
-            return self.learned_noise_var
-        with torch.no_grad():
-            excess = (target - z.mean).square() - z.variance
-            if observed is not None:
-                excess = excess[observed]
-            if not excess.numel():
-                return self.learned_noise_var
-            batch_var = excess.mean().to(self.residual_var.dtype)
-            if bool(torch.isfinite(batch_var)):  # a square may overflow where the innovation does not
-                self.residual_var.lerp_(batch_var, min(1.0, excess.numel() / NOISE_MEMORY)).clamp_(min=0)
-                return torch.maximum(self.learned_noise_var, batch_var)
-            return self.learned_noise_var
+            return noise_var
+        excess = (target - z.mean).square() - z.variance
+        count: Tensor | float
+        if observed is None and not noise_var.ndim:
+            count, batch_var = excess.numel(), excess.mean()
+        else:
+            seen = torch.ones_like(excess) if observed is None else observed.to(excess.dtype)
+            axes = tuple(range(excess.ndim - noise_var.ndim))
+            count = seen.sum(axes)
+            batch_var = torch.where(seen > 0, excess, 0.0).sum(axes) / count
+        batch_var = batch_var.to(noise_var.dtype)
+        # A square may overflow where the error does not, and there may be no observation: neither says anything.
+        batch_var = torch.where(torch.isfinite(batch_var), batch_var, self.residual_var)
+        share = torch.as_tensor(count / NOISE_WINDOW, dtype=noise_var.dtype, device=noise_var.device).clamp(max=1)
+        self.residual_var.lerp_(batch_var, share).clamp_(min=0)
+        return torch.maximum(self.learned_noise_var, batch_var)
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments, for checkpoints."""
@@ -161,6 +196,17 @@ class Likelihood(Observer):
 
     def extra_repr(self) -> str:
         return f"noise_std={self.noise_std.tolist()}"
+
+
+def require_targets(y: object) -> Tensor | None:
+    """Which targets are missing, that is NaN; None if none is."""
+    require_floating("y", y)
+    assert isinstance(y, Tensor)
+    if math.isfinite(y.sum().item()):
+        return None
+    if bool(torch.isinf(y).any()):
+        raise ValueError("y must be finite, or NaN where an observation is missing; got inf")
+    return torch.isnan(y)
 
 
 def require_output(name: str, z: object, width: int | None = None) -> Gaussian:

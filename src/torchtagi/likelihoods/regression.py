@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from torchtagi.checks import require_floating, require_positive
+from torchtagi.checks import require_positive
 from torchtagi.gaussian import Gaussian
 from torchtagi.likelihoods.link import LabelLikelihood
-from torchtagi.likelihoods.observation import Likelihood, Message, observe, require_fitting_noise, require_output
+from torchtagi.likelihoods.observation import (
+    Likelihood,
+    Message,
+    observe,
+    require_fitting_noise,
+    require_output,
+    require_targets,
+)
 
 
 class Regression(Likelihood):
@@ -45,14 +51,10 @@ class Regression(Likelihood):
     def check(self, z: Gaussian, y: Tensor) -> tuple[Tensor, Tensor | None]:
         """The target, and which of its entries are there (None: all)."""
         require_output("z", z)
-        require_floating("y", y)
+        missing = require_targets(y)
         if y.shape != z.shape:
             raise ValueError(f"y must have the outputs' shape {tuple(z.shape)}, got {tuple(y.shape)}")
-        if math.isfinite(y.sum().item()):
-            return y, None
-        if torch.isinf(y).any():
-            raise ValueError("y must be finite, or NaN where an observation is missing; got inf")
-        return y, ~torch.isnan(y)
+        return y, None if missing is None else ~missing
 
 
 def given(noise_std: Tensor, z: Gaussian) -> Tensor:

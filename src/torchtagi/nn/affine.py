@@ -23,9 +23,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchtagi.nn.chain import OUTPUT_IS_FREE
 from torchtagi.nn.layer import PRIOR_ARGUMENTS, Layer, Pair, as_pair, require_sizes
-from torchtagi.parameter import Places
+from torchtagi.parameter import Positions
 
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 """What convolutions may multiply in, as configurations name it; float32 is the parameters' own."""
@@ -60,12 +59,12 @@ class Convolution:
         self, stride: Pair, padding: Pair, dilation: Pair, transposed: bool, output_padding: Pair, groups: int
     ) -> None:
         self.options = (stride, padding, dilation, transposed, output_padding, groups)
-        self.places = Places()
+        self.positions = Positions()
         self.precision: torch.dtype | None = None  # to multiply in; None: the operands' own
 
     def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         out = torch.convolution(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype), *self.options)
-        self.places.count = max(x.shape[2] * x.shape[3], out.shape[2] * out.shape[3])
+        self.positions.count = max(x.shape[2] * x.shape[3], out.shape[2] * out.shape[3])
         return out
 
     def backward(self, dout: Tensor, x: Tensor, weight: Tensor, needs: Needs) -> Grads:
@@ -115,13 +114,11 @@ class AffineMoments(torch.autograd.Function):
         return dx, dx_var, None, dw, dw_var, db, db_var
 
 
-OUTPUT_IS_FREE.add(AffineMoments)
-
-
 class Affine(Layer):
     """Shared by the three layers: apply the product to the input's moments."""
 
     function = AffineMoments
+    output_is_free = True
     product: MatrixProduct | Convolution
 
     def operands(self) -> tuple[Any, ...]:
@@ -152,7 +149,7 @@ class Linear(Affine):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        prior: str = "he",
+        prior: str = "lecun",
         mean_gain: float = 1.0,
         var_gain: float = 1.0,
     ) -> None:
@@ -217,7 +214,7 @@ class ConvolutionLayer(Affine):
             fan_in=in_channels // groups * window,
             fan_out=out_channels // groups * window,
             prior=prior,
-            shared=self.product.places,
+            shared=self.product.positions,
             device=device,
             dtype=dtype,
         )
@@ -263,7 +260,7 @@ class Conv2d(ConvolutionLayer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        prior: str = "he",
+        prior: str = "lecun",
         mean_gain: float = 1.0,
         var_gain: float = 1.0,
     ) -> None:
@@ -304,7 +301,7 @@ class ConvTranspose2d(ConvolutionLayer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        prior: str = "he",
+        prior: str = "lecun",
         mean_gain: float = 1.0,
         var_gain: float = 1.0,
     ) -> None:

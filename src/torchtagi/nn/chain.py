@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import _has_any_global_hook
 
+from torchtagi.compat import has_global_module_hook, has_module_hook
 from torchtagi.gaussian import Gaussian, as_gaussian
 from torchtagi.nn.layer import Layer
 
@@ -28,8 +28,10 @@ class Link:
     owns_message = False
     saved_tensors: tuple[Tensor, ...] = ()
 
-    def __init__(self, function: Any, needs_input_grad: tuple[bool, ...], owns_input: bool) -> None:
-        self.function, self.needs_input_grad, self.owns_input = function, needs_input_grad, owns_input
+    def __init__(self, layer: Layer, needs_input_grad: tuple[bool, ...], owns_input: bool) -> None:
+        self.function: Any = layer.function
+        self.passes_message_on = layer.passes_message_on
+        self.needs_input_grad, self.owns_input = needs_input_grad, owns_input
 
     def save_for_backward(self, *tensors: Tensor) -> None:
         self.saved_tensors = tensors
@@ -46,12 +48,12 @@ def moments(
         layer.check_input(mean)
         function: Any = layer.function
         asks = [isinstance(one, Tensor) and one.requires_grad for one in own]
-        link = Link(function, (mean_asks, var_asks, *asks), free)
+        link = Link(layer, (mean_asks, var_asks, *asks), free)
         mean, var = function.forward(link, mean, var, *own)
         links.append(link)
         mean_asks = mean_asks or any(asks)
         var_asks = mean_asks and var is not None
-        free = function in OUTPUT_IS_FREE
+        free = layer.output_is_free
     return mean, var, links
 
 
@@ -70,7 +72,7 @@ def messages(
         dmean, dvar, *to_operands = link.function.backward(link, dmean, dvar)
         link.saved_tensors = ()
         answers.append(to_operands)
-        owned = owned or link.function not in PASSES_ON
+        owned = owned or not link.passes_message_on
     return dmean, dvar, answers[::-1]
 
 
@@ -107,13 +109,6 @@ def parts(row: Sequence[Any], counts: Iterable[int]) -> list[Sequence[Any]]:
     return pieces
 
 
-OUTPUT_IS_FREE: set[Any] = set()
-"""Functions that neither keep what they return nor return what they were given."""
-
-PASSES_ON: set[Any] = set()
-"""Functions whose messages may be views of those they got."""
-
-
 class Sequential(nn.Sequential):
     """`torch.nn.Sequential`, which runs neighbouring layers as one node where it can.
 
@@ -121,7 +116,7 @@ class Sequential(nn.Sequential):
     """
 
     def forward(self, x: Any) -> Any:
-        whole = not _has_any_global_hook()
+        whole = not has_global_module_hook()
         chain: list[Layer] = []
         for part in self._modules.values():
             if whole and joins(part):
@@ -139,7 +134,7 @@ def joins(part: Any) -> bool:
         and part.function is not None
         and function_is_forward(type(part))  # type: ignore[arg-type]
         and "forward" not in part.__dict__
-        and not has_hooks(part)
+        and not has_module_hook(part)
     )
 
 
@@ -152,16 +147,16 @@ def function_is_forward(kind: type) -> bool:
     return issubclass(with_function, with_forward)
 
 
-def has_hooks(part: nn.Module) -> bool:
-    return bool(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks)
-
-
 def run(chain: list[Layer], x: Any) -> Any:
     if not chain:
         return x
     if len(chain) == 1:
         return chain[0](x)
     x = as_gaussian(x)
+    if x.plain is not None:
+        for layer in chain:
+            x = layer(x)
+        return x
     operands = [layer.operands() for layer in chain]
     return Gaussian.trusted(
         *ChainMoments.apply(

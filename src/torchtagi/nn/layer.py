@@ -6,16 +6,35 @@ drift from the constructor.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from torchtagi.gaussian import Gaussian, as_gaussian
-from torchtagi.parameter import GaussianParameter, Places, prior_std
+from torchtagi.parameter import GaussianParameter, Positions, prior_std
 
 Pair = tuple[int, int]
 PRIOR_ARGUMENTS = ("prior", "mean_gain", "var_gain")
+
+
+class NoContext:
+    """Stands in for torch's context where a Function's moments are taken as ordinary differentiable code."""
+
+    def save_for_backward(self, *tensors: Tensor) -> None:
+        pass
+
+
+def apply_function(function: Any, x: Gaussian, *operands: Any, plain: Sequence[Any] = ()) -> Gaussian:
+    """The moments of a layer's Function; the plain ones too, for which the layer's own tensors are constants. The
+    first operands may be others there: a norm's statistics."""
+    z = Gaussian.trusted(*function.apply(x.mean, x.var, *operands))
+    if x.plain is not None:
+        constants = [one.detach() if isinstance(one, Tensor) else one for one in operands[len(plain) :]]
+        moments = function.forward(NoContext(), x.plain.mean, x.plain.var, *plain, *constants)
+        z.plain = Gaussian.trusted(*moments)
+    return z
 
 
 class Layer(nn.Module):
@@ -27,14 +46,17 @@ class Layer(nn.Module):
 
     arguments: ClassVar[tuple[str, ...]] = ()
     function: type[torch.autograd.Function] | None = None
+    output_is_free: ClassVar[bool] = False
+    """Its Function neither keeps what it returns nor returns what it was given: a chain may work in place on it."""
+    passes_message_on: ClassVar[bool] = False
+    """Its Function's messages may be views of those it got."""
     weight: GaussianParameter | None
     bias: GaussianParameter | None
 
     def forward(self, x: Gaussian | Tensor) -> Gaussian:
         x = as_gaussian(x)
         self.check_input(x.mean)
-        assert self.function is not None
-        return Gaussian.trusted(*self.function.apply(x.mean, x.var, *self.operands()))
+        return apply_function(self.function, x, *self.operands())
 
     def operands(self) -> tuple[Any, ...]:
         """The arguments of `function` after mean and variance."""
@@ -58,12 +80,12 @@ class Layer(nn.Module):
         fan_in: int,
         fan_out: int,
         prior: tuple[str, float, float],
-        shared: Places | None,
+        shared: Positions | None,
         device: torch.device | str | None,
         dtype: torch.dtype | None,
     ) -> None:
         """The parameters of an affine layer. The bias has the weights' scale, as in the authors' code, but
-        not their gains: those set how loud the inputs are heard."""
+        not their gains: those set how much the inputs count."""
         self.prior, self.mean_gain, self.var_gain = prior
         std = prior_std(self.prior, fan_in, fan_out)
         options: dict[str, Any] = {"shared": shared, "device": device, "dtype": dtype}

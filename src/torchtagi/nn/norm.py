@@ -13,7 +13,7 @@ for batch norm. Its Gaussian mixture has
 
 Held constant, the statistics seem to leave it to the units to shift and to scale; the next forward pass takes both
 away again, so what asked for them asks on, and the weights in front of the norm grow from step to step. With
-`differentiate_statistics` the message knows that μ and σ move with the units: u = γ dm becomes
+`differentiate_statistics`, the default, the message knows that μ and σ move with the units: u = γ dm becomes
 
     u − Σu/A − â Σ(u â)/(A − correction)       before it is divided by σ,
 
@@ -32,8 +32,8 @@ from torch import Tensor
 from torch import distributed as dist
 
 from torchtagi.gaussian import Gaussian, as_gaussian
-from torchtagi.nn.layer import Layer, require_sizes
-from torchtagi.parameter import GaussianParameter, Places
+from torchtagi.nn.layer import Layer, apply_function, require_sizes
+from torchtagi.parameter import GaussianParameter, Positions
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Pool:
 
 
 class ScaleMoments(torch.autograd.Function):
-    """â and v̂; without a `pool` the statistics hear no message."""
+    """â and v̂; without a `pool` the statistics get no message."""
 
     @staticmethod
     def forward(
@@ -146,23 +146,30 @@ class Norm(Layer):
         """γ ~ N(1, 1/units) and β ~ N(0, 1/units), the authors' prior. A γ without β keeps β at zero."""
         self.weight = self.bias = None
         if weight:
-            self.weight = GaussianParameter(shape, **options).set_(1.0, 1.0 / units)
-            self.bias = GaussianParameter(shape, **options).set_(0.0, 1.0 / units) if bias else None
+            self.weight = GaussianParameter(shape, **options).fill(1.0, 1.0 / units)
+            self.bias = GaussianParameter(shape, **options).fill(0.0, 1.0 / units) if bias else None
 
     def scale(
-        self, x: Gaussian, centre: Tensor, variance: Tensor, shape: tuple[int, ...], pool: Pool | None
+        self,
+        x: Gaussian,
+        centre: Tensor,
+        variance: Tensor,
+        shape: tuple[int, ...],
+        pool: Pool | None,
+        plain: tuple[Tensor, Tensor] | None,
     ) -> Gaussian:
+        """`plain` are centre and variance as differentiable functions of x, where x has plain moments."""
         scale = torch.rsqrt(variance + self.eps)
+        statistics = () if plain is None else (plain[0], torch.rsqrt(plain[1] + self.eps))
         if self.weight is None:
-            return Gaussian.trusted(*ScaleMoments.apply(x.mean, x.var, centre, scale, pool))
+            return apply_function(ScaleMoments, x, centre, scale, pool, plain=statistics)
         weight, weight_var = self.weight.mean.view(shape), self.weight.var.view(shape)
         if self.bias is None:
             bias, bias_var = torch.zeros_like(weight), torch.zeros_like(weight)
         else:
             bias, bias_var = self.bias.mean.view(shape), self.bias.var.view(shape)
-        return Gaussian.trusted(
-            *ScaleAffineMoments.apply(x.mean, x.var, centre, scale, weight, weight_var, bias, bias_var, pool)
-        )
+        operands = (centre, scale, weight, weight_var, bias, bias_var, pool)
+        return apply_function(ScaleAffineMoments, x, *operands, plain=statistics)
 
     def divisor(self, count: float) -> float:
         """A − correction, at least one: a single unit has no spread of its own to divide."""
@@ -192,7 +199,7 @@ class LayerNorm(Norm):
         *,
         channel_affine: bool = False,
         correction: int = 0,
-        differentiate_statistics: bool = False,
+        differentiate_statistics: bool = True,
     ) -> None:
         super().__init__()
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
@@ -208,11 +215,11 @@ class LayerNorm(Norm):
         units = 1
         for size in self.affine_shape:
             units *= size
-        places = Places() if channel_affine else None
-        if places is not None:
-            places.count = math.prod(shape[1:])
+        positions = Positions() if channel_affine else None
+        if positions is not None:
+            positions.count = math.prod(shape[1:])
         self.add_affine(
-            *(self.affine_shape, elementwise_affine, bias, units), shared=places, device=device, dtype=dtype
+            *(self.affine_shape, elementwise_affine, bias, units), shared=positions, device=device, dtype=dtype
         )
 
     def forward(self, x: Gaussian | Tensor) -> Gaussian:
@@ -226,7 +233,11 @@ class LayerNorm(Norm):
             count = x.mean[0].numel() if x.ndim == rank + 1 else x.mean.numel() // spread.numel()
             variance = spread / self.divisor(count)
         pool = Pool(dims, count, self.divisor(count), False) if self.differentiate_statistics else None
-        return self.scale(x, centre, variance, self.affine_shape, pool)
+        plain = None
+        if x.plain is not None:
+            plain_centre, plain_spread = mixture(x.plain, dims)
+            plain = plain_centre, plain_spread / self.divisor(count)
+        return self.scale(x, centre, variance, self.affine_shape, pool, plain)
 
 
 class BatchNorm(Norm):
@@ -238,7 +249,7 @@ class BatchNorm(Norm):
                   authors' code does: batches of different kinds, real and generated images say, then share one
                   scale instead of each being centred on its own.
     `sync`        shares the batch statistics among all processes of the default group.
-    `differentiate_statistics` lets the message know that they move with the units.
+    `differentiate_statistics` lets the message know that they move with the units; False holds them (eq. 5).
     The running statistics start as a copy of the first batch's.
     """
 
@@ -264,7 +275,7 @@ class BatchNorm(Norm):
         correction: int = 0,
         use_running: bool = False,
         sync: bool = False,
-        differentiate_statistics: bool = False,
+        differentiate_statistics: bool = True,
     ) -> None:
         super().__init__()
         require_sizes(num_features=num_features)
@@ -277,9 +288,9 @@ class BatchNorm(Norm):
         self.track_running_stats, self.correction = track_running_stats, correction
         self.use_running, self.sync = use_running, sync
         self.differentiate_statistics = differentiate_statistics
-        self.places = Places() if 4 in self.ranks else None
+        self.positions = Positions() if 4 in self.ranks else None
         self.add_affine(
-            *((num_features,), affine, True, num_features), shared=self.places, device=device, dtype=dtype
+            *((num_features,), affine, True, num_features), shared=self.positions, device=device, dtype=dtype
         )
         for name, value in (("running_mean", 0.0), ("running_var", 1.0)):
             running = torch.full((num_features,), value, device=device, dtype=dtype)
@@ -295,9 +306,11 @@ class BatchNorm(Norm):
                 f"{self.num_features} channels in its second, got shape {tuple(x.shape)}"
             )
         shape = (1, self.num_features, *(1,) * (x.ndim - 2))
-        if self.places is not None:
-            self.places.count = math.prod(x.shape[2:])
-        pool = None
+        if self.positions is not None:
+            self.positions.count = math.prod(x.shape[2:])
+        pool = plain = None
+        if x.plain is not None and (self.training or self.running_mean is None) and not self.use_running:
+            plain = self.batch_statistics(x.plain)[:2]
         with torch.no_grad():
             if self.training or self.running_mean is None:
                 centre, variance, pool = self.batch_statistics(x)
@@ -306,7 +319,7 @@ class BatchNorm(Norm):
             if self.running_mean is not None and (self.use_running or not self.training):
                 assert self.running_var is not None
                 centre, variance, pool = self.running_mean.view(shape), self.running_var.view(shape), None
-        return self.scale(x, centre, variance, shape, pool if self.differentiate_statistics else None)
+        return self.scale(x, centre, variance, shape, pool if self.differentiate_statistics else None, plain)
 
     def batch_statistics(self, x: Gaussian) -> tuple[Tensor, Tensor, Pool]:
         dims = (0, *range(2, x.ndim))

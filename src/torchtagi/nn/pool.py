@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from torchtagi.gaussian import Gaussian, as_gaussian
-from torchtagi.nn.chain import OUTPUT_IS_FREE
+from torchtagi.gaussian import Gaussian, Moments, as_gaussian, lift
 from torchtagi.nn.layer import Layer, Pair, as_pair
 
 
@@ -82,13 +81,11 @@ class AvgPoolMoments(torch.autograd.Function):
         )
 
 
-OUTPUT_IS_FREE.add(AvgPoolMoments)
-
-
 class AvgPool2d(Layer):
     """`torch.nn.AvgPool2d`: windows may overlap; padded zeros count unless `count_include_pad` is False."""
 
     function: type[torch.autograd.Function] | None = AvgPoolMoments
+    output_is_free = True
     arguments: ClassVar = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
 
     def __init__(
@@ -120,15 +117,19 @@ class AvgPool2d(Layer):
             return super().forward(x)
         x = as_gaussian(x)
         self.check_input(x.mean)
+        return lift(self.bordered_moments, x)
+
+    def bordered_moments(self, x: Gaussian) -> Moments:
+        """Where windows at the border have divisors of their own."""
         geometry: Geometry = self.operands()[0]
         mean = functional.avg_pool2d(x.mean, *geometry)
         if x.var is None:
-            return Gaussian.trusted(mean, None)
+            return mean, None
         # At the border the divisor is whatever torch used there: (entries covered)/(their average of ones).
         ones = torch.ones_like(x.mean[:1, :1])
         covered = functional.avg_pool2d(ones, *geometry, 1)
         divisor = covered / functional.avg_pool2d(ones, *geometry)
-        return Gaussian.trusted(mean, functional.avg_pool2d(x.var, *geometry, 1) / divisor.square())
+        return mean, functional.avg_pool2d(x.var, *geometry, 1) / divisor.square()
 
 
 class MaxPool2d(Layer):

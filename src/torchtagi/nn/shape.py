@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from torchtagi.gaussian import Gaussian, as_gaussian
-from torchtagi.nn.chain import PASSES_ON
 from torchtagi.nn.layer import Layer
 
 
@@ -29,13 +28,11 @@ class FlattenMoments(torch.autograd.Function):
         return dmean.view(ctx.shape), dvar.view(ctx.shape) if ctx.needs_input_grad[1] else None, None, None
 
 
-PASSES_ON.add(FlattenMoments)
-
-
 class Flatten(Layer):
     """`torch.nn.Flatten`."""
 
     function = FlattenMoments
+    passes_message_on = True
     arguments: ClassVar = ("start_dim", "end_dim")
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:

@@ -77,7 +77,7 @@ class Game:
             raise ValueError(
                 "a latent space with codes needs a Qnet and a likelihood for them, one without neither"
             )
-        options: dict[str, Any] = {"count_sharing": self.count_sharing, "memory": self.memory}
+        options: dict[str, Any] = {"count_sharing": self.count_sharing, "horizon": self.memory}
         self.discriminator_update = Update(discriminator, self.rule, **options)
         self.generator_update = Update(
             self.players.generator,

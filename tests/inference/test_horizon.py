@@ -25,7 +25,7 @@ def test_precision_fades_towards_the_prior_by_the_share_of_the_batch(net_name, r
     prior = snapshot(net)
     x, y = normal(5, features), normal(5, 2, seed=1)
     learn(same, tagi.Update(same, rule), x, y, 3.0)
-    learn(net, tagi.Update(net, rule, memory=20), x, y, 3.0)
+    learn(net, tagi.Update(net, rule, horizon=20), x, y, 3.0)
     remembered = snapshot(same)
     for name, value in snapshot(net).items():
         if name.endswith("mean"):
@@ -38,7 +38,7 @@ def test_precision_fades_towards_the_prior_by_the_share_of_the_batch(net_name, r
 def test_a_weight_seen_for_ever_is_as_sure_as_after_memory_samples():
     net = linear(1)
     prior = 1 / net.weight.var.item()
-    posterior = tagi.Update(net, memory=50)
+    posterior = tagi.Update(net, horizon=50)
     one = torch.ones(1, 1).double()
     for _ in range(1000):
         learn(net, posterior, one, one, 2.0)
@@ -51,7 +51,7 @@ def test_it_follows_a_slope_that_drifts():
     for memory in (None, 20):
         torch.manual_seed(0)
         net = tagi.nn.Linear(1, 1)
-        posterior = tagi.Update(net, memory=memory)
+        posterior = tagi.Update(net, horizon=memory)
         total = 0.0
         for step in range(480):
             x = torch.randn(4, 1)
@@ -64,11 +64,11 @@ def test_it_follows_a_slope_that_drifts():
 
 def test_the_prior_is_that_of_construction_and_survives_a_state():
     net = fully_connected()
-    posterior = tagi.Update(net, memory=30)
+    posterior = tagi.Update(net, horizon=30)
     x, y = normal(6, 3), normal(6, 2, seed=1)
     learn(net, posterior, x, y)
     other = copy.deepcopy(net)  # its variances are learned already: they are not the prior
-    resumed = tagi.Update(other, memory=30)
+    resumed = tagi.Update(other, horizon=30)
     resumed.load_state_dict(posterior.state_dict())
     for _ in range(3):
         learn(net, posterior, x, y)
@@ -79,7 +79,7 @@ def test_the_prior_is_that_of_construction_and_survives_a_state():
 
 def test_a_state_without_a_prior_leaves_the_one_at_construction():
     net = fully_connected()
-    posterior = tagi.Update(net, memory=30)
+    posterior = tagi.Update(net, horizon=30)
     before = [var.clone() for var in posterior.variances()]
     posterior.load_state_dict(tagi.Update(fully_connected()).state_dict())
     learn(net, posterior, normal(6, 3), normal(6, 2, seed=1))
@@ -90,7 +90,7 @@ def test_a_state_without_a_prior_leaves_the_one_at_construction():
 def test_a_memory_shorter_than_the_batch_forgets_everything_but_the_means():
     net = fully_connected()
     before = snapshot(net)
-    learn(net, tagi.Update(net, memory=2), normal(6, 3), normal(6, 2, seed=1))
+    learn(net, tagi.Update(net, horizon=2), normal(6, 3), normal(6, 2, seed=1))
     for name, value in snapshot(net).items():
         if name.endswith("var"):
             torch.testing.assert_close(value, before[name])
@@ -101,12 +101,12 @@ def test_a_memory_shorter_than_the_batch_forgets_everything_but_the_means():
 @pytest.mark.parametrize("memory", [0, 0.5, -3, math.nan, math.inf])
 def test_a_bad_memory_is_named(memory):
     with pytest.raises(ValueError, match=f"memory must be a number of samples, at least 1, got {memory}"):
-        tagi.Update(fully_connected(), memory=memory)
+        tagi.Update(fully_connected(), horizon=memory)
 
 
 def test_nothing_fades_without_evidence():
     net = fully_connected()
-    posterior = tagi.Update(net, memory=30)
+    posterior = tagi.Update(net, horizon=30)
     learn(net, posterior, normal(6, 3), normal(6, 2, seed=1))
     before = snapshot(net)
     learn(net, posterior, normal(6, 3), torch.full((6, 2), math.nan).double())
@@ -120,7 +120,7 @@ def test_nothing_fades_without_evidence():
 def test_extreme_variances_fade_without_overflow(scale):
     net = tagi.nn.Linear(1, 1, bias=False)
     net.weight.set_(0.0, scale)
-    posterior = tagi.Update(net, memory=10)
+    posterior = tagi.Update(net, horizon=10)
     net.weight.var.data.mul_(1e-6)
     learn(net, posterior, torch.zeros(5, 1), torch.zeros(5, 1))
     assert net.weight.var.item() == pytest.approx(1 / (0.5 / (scale * 1e-6) + 0.5 / scale), rel=1e-5)
@@ -128,7 +128,7 @@ def test_extreme_variances_fade_without_overflow(scale):
 
 def test_the_prior_follows_a_network_that_changes_its_kind():
     net = fully_connected().float()
-    posterior = tagi.Update(net, memory=30)
+    posterior = tagi.Update(net, horizon=30)
     net.double()
     learn(net, posterior, normal(6, 3), normal(6, 2, seed=1))
     extra = tagi.nn.Linear(2, 2).double()
