@@ -21,7 +21,7 @@ RUNNING_MEAN = (0.5, -0.75, 0.25)  # exact in float32 too
 RUNNING_VAR = (0.75, 1.5, 0.625)
 
 Parameters = dict[str, Tensor]
-# parameters, input, and the input's Gaussian for what depends on its moments (statistics are held constant)
+# parameters, input, and the input's Gaussian for what depends on its moments (a norm's statistics)
 Function = Callable[[Parameters, Tensor, Gaussian], Tensor]
 
 
@@ -36,6 +36,7 @@ class Case:
     expected: Function | None = None  # the mean map, where it is not the draw at the means
     exact: bool = True  # forward moments are exact, not linearised
     bilinear: bool = True  # affine in the input and in the parameters
+    moves_statistics: bool = False  # the message to the input's mean knows that the statistics move with it
     batch_coupled: bool = False  # a sample's output depends on the others in the batch
     needs_variance: bool = False  # a certain input has no meaning
     training: bool = True
@@ -312,19 +313,54 @@ POOLING = [
 ]
 
 NORMS = [
-    Case("LayerNorm", lambda: tnn.LayerNorm(5), (3, 5), layer_norm((-1,))),
-    Case("LayerNorm-plain", lambda: tnn.LayerNorm(5, elementwise_affine=False), (3, 5), layer_norm((-1,))),
-    Case("LayerNorm-nobias", lambda: tnn.LayerNorm(5, bias=False), (3, 5), layer_norm((-1,))),
-    Case("LayerNorm-images", lambda: tnn.LayerNorm((2, 3, 2)), (2, 2, 3, 2), layer_norm((-3, -2, -1))),
+    Case("LayerNorm", lambda: tnn.LayerNorm(5), (3, 5), layer_norm((-1,)), moves_statistics=True),
+    Case(
+        "LayerNorm-plain",
+        lambda: tnn.LayerNorm(5, elementwise_affine=False),
+        (3, 5),
+        layer_norm((-1,)),
+        moves_statistics=True,
+    ),
+    Case(
+        "LayerNorm-nobias", lambda: tnn.LayerNorm(5, bias=False), (3, 5), layer_norm((-1,)), moves_statistics=True
+    ),
+    Case(
+        "LayerNorm-images",
+        lambda: tnn.LayerNorm((2, 3, 2)),
+        (2, 2, 3, 2),
+        layer_norm((-3, -2, -1)),
+        moves_statistics=True,
+    ),
     Case(
         "LayerNorm-channel-affine",
         lambda: tnn.LayerNorm([2, 3, 2], 1e-2, channel_affine=True, correction=1),
         (2, 2, 3, 2),
         layer_norm((-3, -2, -1), 1e-2, 1),
+        moves_statistics=True,
     ),
-    Case("LayerNorm-sequence", lambda: tnn.LayerNorm(4, correction=1), (2, 3, 4), layer_norm((-1,), 1e-5, 1)),
-    Case("BatchNorm1d", lambda: tnn.BatchNorm1d(3), (5, 3), batch_norm(2), batch_coupled=True),
-    Case("BatchNorm1d-sequence", lambda: tnn.BatchNorm1d(2), (3, 2, 4), batch_norm(3), batch_coupled=True),
+    Case(
+        "LayerNorm-sequence",
+        lambda: tnn.LayerNorm(4, correction=1),
+        (2, 3, 4),
+        layer_norm((-1,), 1e-5, 1),
+        moves_statistics=True,
+    ),
+    Case(
+        "BatchNorm1d",
+        lambda: tnn.BatchNorm1d(3),
+        (5, 3),
+        batch_norm(2),
+        moves_statistics=True,
+        batch_coupled=True,
+    ),
+    Case(
+        "BatchNorm1d-sequence",
+        lambda: tnn.BatchNorm1d(2),
+        (3, 2, 4),
+        batch_norm(3),
+        moves_statistics=True,
+        batch_coupled=True,
+    ),
     Case(
         "BatchNorm1d-eval",
         lambda: tnn.BatchNorm1d(3),
@@ -332,12 +368,20 @@ NORMS = [
         running_norm(2),
         training=False,
     ),
-    Case("BatchNorm2d", lambda: tnn.BatchNorm2d(2), (3, 2, 2, 3), batch_norm(4), batch_coupled=True),
+    Case(
+        "BatchNorm2d",
+        lambda: tnn.BatchNorm2d(2),
+        (3, 2, 2, 3),
+        batch_norm(4),
+        moves_statistics=True,
+        batch_coupled=True,
+    ),
     Case(
         "BatchNorm2d-plain-corrected",
         lambda: tnn.BatchNorm2d(2, affine=False, correction=1),
         (3, 2, 2, 3),
         batch_norm(4, correction=1),
+        moves_statistics=True,
         batch_coupled=True,
     ),
     Case(
@@ -345,6 +389,7 @@ NORMS = [
         lambda: tnn.BatchNorm2d(2, track_running_stats=False),
         (3, 2, 2, 3),
         batch_norm(4),
+        moves_statistics=True,
         batch_coupled=True,
         training=False,
     ),
@@ -354,6 +399,35 @@ NORMS = [
         (3, 2, 2, 3),
         running_norm(4),
         training=False,
+    ),
+    # paper eq. 5: messages that hold the statistics constant
+    Case("LayerNorm-held", lambda: tnn.LayerNorm(5, differentiate_statistics=False), (3, 5), layer_norm((-1,))),
+    Case(
+        "LayerNorm-held-channel-affine",
+        lambda: tnn.LayerNorm((2, 3, 2), channel_affine=True, correction=1, differentiate_statistics=False),
+        (2, 2, 3, 2),
+        layer_norm((-3, -2, -1), 1e-5, 1),
+    ),
+    Case(
+        "BatchNorm1d-held",
+        lambda: tnn.BatchNorm1d(3, differentiate_statistics=False),
+        (5, 3),
+        batch_norm(2),
+        batch_coupled=True,
+    ),
+    Case(
+        "BatchNorm2d-held",
+        lambda: tnn.BatchNorm2d(2, differentiate_statistics=False),
+        (3, 2, 2, 3),
+        batch_norm(4),
+        batch_coupled=True,
+    ),
+    Case(
+        "BatchNorm2d-held-plain-corrected",
+        lambda: tnn.BatchNorm2d(2, affine=False, correction=1, differentiate_statistics=False),
+        (3, 2, 2, 3),
+        batch_norm(4, correction=1),
+        batch_coupled=True,
     ),
 ]
 

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from torchtagi.experiments import data
-from torchtagi.experiments.classify.train import TrainConfig, Training, configure
+from torchtagi.experiments.classify.config import TrainConfig, configure
+from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.runs.folder import Run
 
 

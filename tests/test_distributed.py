@@ -18,7 +18,7 @@ import torchtagi as tagi
 
 UPDATES: dict[str, dict[str, Any]] = {
     **{rule: {"rule": rule} for rule in ("paper", "capped", "coherent")},
-    "coherent with a memory": {"memory": 1000},
+    "coherent with a horizon": {"horizon": 1000},
 }
 STEPS = 3
 Result = dict[str, Any]
@@ -66,8 +66,8 @@ def one_kernel() -> nn.Module:
 
 
 def batch_normed(differentiate_statistics: bool = False) -> nn.Module:
-    """Both shapes a synchronised norm meets: images, and units. Where messages feel its statistics, a bias before
-    it hears nothing, and is left out."""
+    """Both shapes a synchronised norm meets: images, and units. Where messages know that its statistics move, a
+    bias before it gets none, and is left out."""
     bias = not differentiate_statistics
     return nn.Sequential(
         tagi.nn.Unflatten(1, (1, 6, 6)),
@@ -81,7 +81,7 @@ def batch_normed(differentiate_statistics: bool = False) -> nn.Module:
     )
 
 
-def batch_normed_feeling() -> nn.Module:
+def batch_normed_differentiated() -> nn.Module:
     """Messages too are summed over the processes."""
     return batch_normed(differentiate_statistics=True)
 
@@ -90,7 +90,7 @@ NETS: dict[str, Callable[[], nn.Module]] = {
     build.__name__: build
     for build in (
         *(fully_connected, one_output, one_unit, wide, convolutional, one_kernel),
-        *(batch_normed, batch_normed_feeling),
+        *(batch_normed, batch_normed_differentiated),
     )
 }
 
@@ -102,7 +102,7 @@ def build(name: str) -> nn.Module:
 
 def batch(name: str, step: int, size: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(step)
-    features = 36 if name in ("convolutional", "one_kernel", "batch_normed", "batch_normed_feeling") else 3
+    features = 36 if name in ("convolutional", "one_kernel", "batch_normed", "batch_normed_differentiated") else 3
     outputs = 1 if name in ("one_output", "one_unit", "wide") else 2
     x = torch.randn(size, features, generator=generator, dtype=torch.float64)
     return x, 3 * torch.randn(size, outputs, generator=generator, dtype=torch.float64)
@@ -131,7 +131,7 @@ def data_parallel(net: nn.Module) -> nn.Module:
 
 
 def data_parallel_with_search(net: nn.Module) -> nn.Module:
-    """As needed where some parameters hear nothing."""
+    """As needed where some parameters get no message."""
     return DistributedDataParallel(net, find_unused_parameters=True)
 
 
@@ -158,7 +158,7 @@ CASES: dict[str, list[Case]] = {
         (data_parallel, "convolutional", (150, 110)),
         (data_parallel, "batch_normed", (6, 6)),
         (data_parallel, "batch_normed", (5, 8)),
-        (data_parallel, "batch_normed_feeling", (5, 8)),
+        (data_parallel, "batch_normed_differentiated", (5, 8)),
         (data_parallel_with_search, "fully_connected", (6, 6)),
     ],
     "fully_shard": [

@@ -13,7 +13,7 @@ from torchtagi.parameter import PRIORS, prior_std
 
 @pytest.mark.parametrize(
     ("prior", "expected"),
-    [("he", math.sqrt(1 / 50)), ("kaiming", math.sqrt(2 / 50)), ("xavier", math.sqrt(2 / 80))],
+    [("lecun", math.sqrt(1 / 50)), ("he", math.sqrt(2 / 50)), ("xavier", math.sqrt(2 / 80))],
 )
 def test_prior_std_is_the_formula_of_its_name(prior: str, expected: float) -> None:
     assert prior_std(prior, fan_in=50, fan_out=30) == pytest.approx(expected, rel=1e-15)
@@ -21,7 +21,7 @@ def test_prior_std_is_the_formula_of_its_name(prior: str, expected: float) -> No
 
 def test_every_prior_is_known_and_no_other() -> None:
     assert all(prior_std(prior, 3, 4) > 0 for prior in PRIORS)
-    with pytest.raises(ValueError, match=r"prior.*he, kaiming, xavier.*'glorot'"):
+    with pytest.raises(ValueError, match=r"prior.*lecun, he, xavier.*'glorot'"):
         prior_std("glorot", 3, 4)
 
 

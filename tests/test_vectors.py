@@ -1,6 +1,7 @@
 """The recorded networks of the authors' code, number by number (vectors/*.npz).
 
-Oracle 6: outputs, messages, parameters after one and three capped updates, running statistics and evaluation.
+Oracle 6: outputs, messages, parameters after one and three capped updates, running statistics and evaluation. The
+recorded messages are changes, dm and dv; a gradient and a curvature have the other sign.
 """
 
 from __future__ import annotations
@@ -101,18 +102,23 @@ NETWORKS = {
         lambda: [
             tnn.Conv2d(1, 2, 3, padding=1, bias=False),
             tnn.ReLU(),
-            tnn.BatchNorm2d(2, correction=1),
+            tnn.BatchNorm2d(2, correction=1, differentiate_statistics=False),
             tnn.AvgPool2d(2, 2),
             tnn.Conv2d(2, 3, 3, bias=False),
             tnn.ReLU(),
-            tnn.BatchNorm2d(3, correction=1),
+            tnn.BatchNorm2d(3, correction=1, differentiate_statistics=False),
             tnn.Flatten(),
             tnn.Linear(3, 2),
         ],
         (1, 6, 6),
     ),
     "fc_layernorm": Recorded(
-        lambda: [tnn.Linear(3, 5), tnn.ReLU(), tnn.LayerNorm(5, eps=1e-4, correction=1), tnn.Linear(5, 2)]
+        lambda: [
+            tnn.Linear(3, 5),
+            tnn.ReLU(),
+            tnn.LayerNorm(5, eps=1e-4, correction=1, differentiate_statistics=False),
+            tnn.Linear(5, 2),
+        ]
     ),
     "convtranspose": Recorded(
         lambda: [
@@ -202,8 +208,8 @@ def test_network_matches_its_record(name: str, dtype: torch.dtype) -> None:
         if f"norm{step}__BatchNorm2d()_2.0__running_mean" in vectors:
             assert_running_statistics(layers, vectors, step)
         recorded.send(z, vectors, dtype)
-        assert_recorded(recorder.output.mean.grad, vectors[f"delta{step}__mu"], f"dmean of update {step}")
-        assert_recorded(recorder.output.var.grad, vectors[f"delta{step}__var"], f"dvar of update {step}")
+        assert_recorded(-recorder.output.mean.grad, vectors[f"delta{step}__mu"], f"dmean of update {step}")
+        assert_recorded(-recorder.output.var.grad, vectors[f"delta{step}__var"], f"dvar of update {step}")
         posterior.step()
         posterior.zero_grad()
         if step in (1, 3):

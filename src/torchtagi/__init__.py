@@ -3,45 +3,38 @@
 __version__ = "0.1.0"
 
 from torchtagi import nn
-from torchtagi.checkpoint import CheckpointError, load, restore, save
+from torchtagi.checkpoint import CheckpointError
 from torchtagi.gaussian import Gaussian, cat
 from torchtagi.inference.average import Average
-from torchtagi.inference.conditioning import CHUNK, condition
-from torchtagi.inference.prior import keep_signal, match_prior, spread_signal, use_relu_prior
+from torchtagi.inference.conditioning import condition
+from torchtagi.inference.prior import calibrate_prior
 from torchtagi.inference.update import Update
-from torchtagi.likelihoods import (
-    Binary,
-    ClassPrediction,
-    HeteroscedasticRegression,
-    HierarchicalClassification,
-    Regression,
-)
+from torchtagi.likelihoods import Binary, HeteroscedasticRegression, HierarchicalClassification, Regression
+from torchtagi.model import Classifier, Regressor, load
 from torchtagi.nn.affine import multiply_in
 from torchtagi.parameter import GaussianParameter, ordinary_parameters
+from torchtagi.prediction import ClassPrediction, RegressionPrediction
 
 __all__ = [
-    "CHUNK",
     "Average",
     "Binary",
     "CheckpointError",
     "ClassPrediction",
+    "Classifier",
     "Gaussian",
     "GaussianParameter",
     "HeteroscedasticRegression",
     "HierarchicalClassification",
     "Regression",
+    "RegressionPrediction",
+    "Regressor",
     "Update",
     "__version__",
+    "calibrate_prior",
     "cat",
     "condition",
-    "keep_signal",
     "load",
-    "match_prior",
     "multiply_in",
     "nn",
     "ordinary_parameters",
-    "restore",
-    "save",
-    "spread_signal",
-    "use_relu_prior",
 ]

@@ -190,6 +190,29 @@ def interval_coverage(mean: Tensor, var: Tensor, target: Tensor, level: float = 
     return float(_wide(inside).mean())
 
 
+def classification_scores(probs: Tensor, labels: Tensor) -> dict[str, float]:
+    """The usual ones at once; the error in %."""
+    return {
+        "error": round(100 * error_rate(probs, labels), 4),
+        "nll": nll(probs, labels),
+        "ece": ece(probs, labels),
+        "brier": brier(probs, labels),
+        "auroc_ovr": auroc_one_vs_rest(probs, labels),
+        "auroc_misclassification": auroc_misclassification(probs, labels),
+    }
+
+
+def regression_scores(mean: Tensor, var: Tensor, target: Tensor) -> dict[str, float]:
+    """The usual ones at once, over the targets that are not NaN."""
+    observed = ~torch.isnan(target)
+    mean, var, target = mean[observed], var[observed], target[observed]
+    return {
+        "rmse": rmse(mean, target),
+        "nll": gaussian_nll(mean, var, target),
+        "coverage_95": interval_coverage(mean, var, target),
+    }
+
+
 def _auroc(scores: Tensor, positive: Tensor) -> float:
     n_positive = int(positive.sum())
     n_negative = len(scores) - n_positive

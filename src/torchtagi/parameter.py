@@ -7,7 +7,7 @@ After `backward()` their `.grad` holds the summed message (dmean, dvar), which `
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import nn
@@ -114,3 +114,13 @@ def ordinary_parameters(net: nn.Module) -> list[nn.Parameter]:
     """The parameters of `net` that are no Gaussian ones: for a torch optimizer beside an `Update`."""
     ordinary = [part for part in net.modules() if not isinstance(part, GaussianParameter)]
     return list(dict.fromkeys(parameter for part in ordinary for parameter in part.parameters(recurse=False)))
+
+
+def gaussian_parameters(modules: Iterable[nn.Module]) -> list[GaussianParameter]:
+    """All of these modules', each once."""
+    found: dict[int, GaussianParameter] = {}
+    for module in modules:
+        for part in module.modules():
+            if isinstance(part, GaussianParameter):
+                found.setdefault(id(part), part)
+    return list(found.values())

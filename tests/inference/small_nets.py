@@ -78,7 +78,7 @@ def assert_same(before: State, after: State) -> None:
 
 
 def message(net: nn.Module, x: Tensor, y: Tensor, noise_std: float | Tensor = 1.0) -> State:
-    """The summed messages on a network's parameters, heard by nobody."""
+    """The summed messages on a network's parameters, without an update."""
     twin = copy.deepcopy(net)
     tagi.Regression(noise_std).double()(twin(x), y).backward()
     return {name: p.grad for name, p in twin.named_parameters() if p.grad is not None}

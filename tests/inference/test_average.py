@@ -56,7 +56,7 @@ def test_running_statistics_are_averaged_and_counters_are_not():
     assert int(net[0].num_batches_tracked) == 3
 
 
-def test_the_average_predicts_and_does_not_listen():
+def test_the_average_predicts_and_gets_no_messages():
     net = tagi.nn.Sequential(tagi.nn.Linear(3, 2), tagi.nn.BatchNorm1d(2))
     posterior = tagi.Update(net)
     average = tagi.Average(net)
@@ -69,7 +69,7 @@ def test_the_average_predicts_and_does_not_listen():
 
 
 def test_where_steps_stay_long_the_average_is_closer_to_the_truth():
-    """A short memory keeps the gain up, so that the last posterior is as noisy as the last few samples."""
+    """A short horizon keeps the gain up, so that the last posterior is as noisy as the last few samples."""
     torch.manual_seed(1)
     truth = torch.randn(1, 4, dtype=torch.float64)
     net = tagi.nn.Sequential(tagi.nn.Linear(4, 1, bias=False, dtype=torch.float64))

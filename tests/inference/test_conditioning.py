@@ -23,15 +23,15 @@ def test_a_large_batch_in_chunks_is_many_small_batches():
     whole, likelihood, posterior = make()
     total = tagi.condition(whole, likelihood, posterior, x, y, chunk=16)
     steps, likelihood, posterior = make()
-    evidence = 0.0
+    losses = 0.0
     for start in range(0, 70, 16):
         loss = likelihood(steps(x[start : start + 16]), y[start : start + 16])
         loss.backward()
         posterior.step()
         posterior.zero_grad()
-        evidence += loss.item()
+        losses += loss.item()
     assert torch.equal(parameters(whole), parameters(steps))
-    assert total == pytest.approx(evidence)
+    assert total == pytest.approx(losses)
 
 
 def test_one_observation_at_a_time_is_exact_in_a_linear_model():
@@ -68,7 +68,7 @@ def test_bad_input_changes_nothing(x, y, chunk, message):
 
 def test_an_update_of_another_network_is_refused():
     net, likelihood, posterior = make()
-    with pytest.raises(RuntimeError, match="nothing was learned"):
+    with pytest.raises(RuntimeError, match="a copy of a network needs an Update of its own"):
         tagi.condition(copy.deepcopy(net), likelihood, posterior, torch.randn(4, 3), torch.randn(4, 1))
 
 

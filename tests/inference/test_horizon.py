@@ -1,4 +1,4 @@
-"""`Update(memory=M)`: what was learned fades, and the prior shines through again."""
+"""`Update(horizon=M)`: what was learned fades, back towards the prior."""
 
 import copy
 import math
@@ -35,7 +35,7 @@ def test_precision_fades_towards_the_prior_by_the_share_of_the_batch(net_name, r
             torch.testing.assert_close(value, expected)
 
 
-def test_a_weight_seen_for_ever_is_as_sure_as_after_memory_samples():
+def test_a_weight_seen_for_ever_is_as_certain_as_after_horizon_samples():
     net = linear(1)
     prior = 1 / net.weight.var.item()
     posterior = tagi.Update(net, horizon=50)
@@ -48,17 +48,17 @@ def test_a_weight_seen_for_ever_is_as_sure_as_after_memory_samples():
 def test_it_follows_a_slope_that_drifts():
     """The slope turns by 1° a batch of 4; who never forgets lags behind."""
     errors = {}
-    for memory in (None, 20):
+    for horizon in (None, 20):
         torch.manual_seed(0)
         net = tagi.nn.Linear(1, 1)
-        posterior = tagi.Update(net, horizon=memory)
+        posterior = tagi.Update(net, horizon=horizon)
         total = 0.0
         for step in range(480):
             x = torch.randn(4, 1)
             y = math.sin(math.radians(step)) * x + 0.1 * torch.randn(4, 1)
             total += (net(x).mean - y).square().mean().item() if step >= 120 else 0.0
             learn(net, posterior, x, y, 0.1)
-        errors[memory] = total / 360
+        errors[horizon] = total / 360
     assert errors[20] < 0.25 * errors[None]
 
 
@@ -87,7 +87,7 @@ def test_a_state_without_a_prior_leaves_the_one_at_construction():
         assert torch.equal(posterior.state[var]["prior"], prior)
 
 
-def test_a_memory_shorter_than_the_batch_forgets_everything_but_the_means():
+def test_a_horizon_shorter_than_the_batch_forgets_everything_but_the_means():
     net = fully_connected()
     before = snapshot(net)
     learn(net, tagi.Update(net, horizon=2), normal(6, 3), normal(6, 2, seed=1))
@@ -98,13 +98,13 @@ def test_a_memory_shorter_than_the_batch_forgets_everything_but_the_means():
             assert not torch.equal(value, before[name])
 
 
-@pytest.mark.parametrize("memory", [0, 0.5, -3, math.nan, math.inf])
-def test_a_bad_memory_is_named(memory):
-    with pytest.raises(ValueError, match=f"memory must be a number of samples, at least 1, got {memory}"):
-        tagi.Update(fully_connected(), horizon=memory)
+@pytest.mark.parametrize("horizon", [0, 0.5, -3, math.nan, math.inf])
+def test_a_bad_horizon_is_named(horizon):
+    with pytest.raises(ValueError, match=f"horizon must be a number of samples, at least 1, got {horizon}"):
+        tagi.Update(fully_connected(), horizon=horizon)
 
 
-def test_nothing_fades_without_evidence():
+def test_nothing_fades_without_observations():
     net = fully_connected()
     posterior = tagi.Update(net, horizon=30)
     learn(net, posterior, normal(6, 3), normal(6, 2, seed=1))

@@ -67,7 +67,7 @@ def test_parameters_outside_all_groups_stay(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_parameter_used_twice_hears_both_messages_and_moves_once(rule: str) -> None:
+def test_a_parameter_used_twice_gets_both_messages_and_moves_once(rule: str) -> None:
     torch.manual_seed(0)
     shared = tagi.nn.Linear(3, 3).double()
     net = nn.Sequential(shared, tagi.nn.Tanh(), shared)
@@ -77,7 +77,7 @@ def test_a_parameter_used_twice_hears_both_messages_and_moves_once(rule: str) ->
     assert len(posterior.param_groups[0]["params"]) == 4
     alpha = posterior.reports[0]["alpha"]
     step = alpha * before["0.weight.var"] * sent["0.weight.mean"]
-    torch.testing.assert_close(snapshot(net)["0.weight.mean"], before["0.weight.mean"] + step)
+    torch.testing.assert_close(snapshot(net)["0.weight.mean"], before["0.weight.mean"] - step)
 
 
 def test_a_module_and_its_part_in_one_group_are_updated_once() -> None:
@@ -124,7 +124,7 @@ def test_torch_schedulers_set_the_lr(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_closure_is_evaluated_and_its_evidence_returned(rule: str) -> None:
+def test_a_closure_is_evaluated_and_its_loss_returned(rule: str) -> None:
     x, y = normal(5, 3), normal(5, 2, seed=1)
     net, reference = fully_connected(), fully_connected()
     condition(reference, rule, x, y)
@@ -133,9 +133,9 @@ def test_a_closure_is_evaluated_and_its_evidence_returned(rule: str) -> None:
 
     def closure() -> Tensor:
         posterior.zero_grad()
-        evidence = likelihood(net(x), y)
-        evidence.backward()
-        return evidence
+        loss = likelihood(net(x), y)
+        loss.backward()
+        return loss
 
     likelihood(net(x), 5 * y).backward()  # forgotten by the closure's zero_grad
     assert posterior.step(closure).item() == pytest.approx(expected)
@@ -144,7 +144,7 @@ def test_a_closure_is_evaluated_and_its_evidence_returned(rule: str) -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("set_to_none", [True, False])
-def test_zero_grad_forgets_what_was_heard(rule: str, set_to_none: bool) -> None:
+def test_zero_grad_forgets_the_messages_so_far(rule: str, set_to_none: bool) -> None:
     x, y = normal(5, 3), normal(5, 2, seed=1)
     net, reference = fully_connected(), fully_connected()
     expected = condition(reference, rule, x, y, 0.3)
@@ -161,18 +161,19 @@ def test_zero_grad_forgets_what_was_heard(rule: str, set_to_none: bool) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_step_without_messages_changes_nothing(rule: str) -> None:
+def test_a_step_without_messages_is_refused_and_changes_nothing(rule: str) -> None:
     net = fully_connected()
     before, posterior = snapshot(net), tagi.Update(net, rule)
-    posterior.step()
-    with torch.no_grad():
-        net(normal(2, 3))
-    posterior.step()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"no messages: call backward\(\)"):
+            posterior.step()
+        with torch.no_grad():
+            net(normal(2, 3))
     assert_same(before, snapshot(net))
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_step_consumes_what_was_heard(rule: str) -> None:
+def test_a_step_consumes_the_record(rule: str) -> None:
     """The second step's fraction knows only the second batch."""
     x, y = normal(5, 3), 0.2 * normal(5, 2, seed=1)
     net = fully_connected()
@@ -290,7 +291,9 @@ def test_hooks_and_the_profiler_see_a_step() -> None:
     assert torch.equal(seen[0][1], before)
     assert torch.equal(seen[1][1], net[0].weight.mean)
     assert not torch.equal(before, net[0].weight.mean)
-    unhooked = tagi.Update(fully_connected())
+    other = fully_connected()
+    unhooked = tagi.Update(other)
+    likelihood(other(x), y).backward()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         unhooked.step()
     assert "Optimizer.step#Update.step" in {event.key for event in profile.key_averages()}

@@ -26,7 +26,7 @@ import torchtagi as tagi
 
 @pytest.mark.parametrize("net_name", NETS)
 @pytest.mark.parametrize("batch", [1, 7])
-def test_paper_rule_adds_variance_times_message(net_name: str, batch: int) -> None:
+def test_paper_rule_subtracts_variance_times_message(net_name: str, batch: int) -> None:
     build, features = NETS[net_name]
     net = build()
     x, y = normal(batch, features), normal(batch, 2, seed=1)
@@ -35,7 +35,7 @@ def test_paper_rule_adds_variance_times_message(net_name: str, batch: int) -> No
     expected = {}
     for key, value in before.items():
         s = before[key.removesuffix("mean") + "var"] if key.endswith("mean") else value
-        expected[key] = value + (s if key.endswith("mean") else s.square()) * sent[key]
+        expected[key] = value - (s if key.endswith("mean") else s.square()) * sent[key]
     assert_states_close(snapshot(net), expected)
     assert_moved(before, expected)
 
@@ -61,10 +61,10 @@ def test_capped_rule_bounds_each_change_by_a_standard_deviation_over_the_cap(bat
         bound = var.sqrt() / cap
         change, shrink = var * sent[f"{name}.mean"], var.square() * sent[f"{name}.var"]
         clipped += int((change.abs() > bound).sum() + (shrink.abs() > bound).sum())
-        expected_var = var + torch.minimum(torch.maximum(shrink, -bound), bound)
+        expected_var = var - torch.minimum(torch.maximum(shrink, -bound), bound)
         floored += int((expected_var <= 0).sum())
         expected_var[expected_var <= 0] = 1e-5
-        expected_mean = mean + torch.minimum(torch.maximum(change, -bound), bound)
+        expected_mean = mean - torch.minimum(torch.maximum(change, -bound), bound)
         torch.testing.assert_close(after[f"{name}.mean"], expected_mean, rtol=1e-12, atol=1e-14)
         torch.testing.assert_close(after[f"{name}.var"], expected_var, rtol=1e-12, atol=1e-14)
     assert clipped > 0
@@ -81,8 +81,8 @@ def test_an_ordinary_single_observation_has_the_same_posterior_under_every_rule(
     sent = message(reference, x, y, 1.5)
     for name in ("weight", "bias"):
         before, after = getattr(reference, name), getattr(net, name)
-        torch.testing.assert_close(after.mean, before.mean + before.var * sent[f"{name}.mean"])
-        torch.testing.assert_close(after.var, before.var + before.var.square() * sent[f"{name}.var"])
+        torch.testing.assert_close(after.mean, before.mean - before.var * sent[f"{name}.mean"])
+        torch.testing.assert_close(after.var, before.var - before.var.square() * sent[f"{name}.var"])
 
 
 # ---- conditioning on one observation after the other ---------------------------------------------------------
@@ -183,7 +183,7 @@ def test_coherent_is_exact_for_copies_of_one_observation(copies: int, noise_std:
 
 
 def test_coherent_line_search_knows_the_whole_covariance_of_the_batch() -> None:
-    """α = r·dm / dm·(J S Jᵀ + R)·dm, with the dense covariance of the predictions."""
+    """α = r·u / u·(J S Jᵀ + R)·u, u the gradients, with the dense covariance of the predictions."""
     net = linear(3, bias=True, var=0.05)
     x, y, noise_var = normal(12, 3), 0.3 * normal(12, 1, seed=1), 0.64
     design = torch.cat([x, torch.ones(12, 1)], 1)
@@ -191,11 +191,11 @@ def test_coherent_line_search_knows_the_whole_covariance_of_the_batch() -> None:
     with torch.no_grad():
         innovation = (y - net(x).mean)[:, 0]
     covariance = design @ torch.diag(var) @ design.t()
-    dmean = innovation / (covariance.diagonal() + noise_var)
+    gradient = innovation / (covariance.diagonal() + noise_var)
     joint = covariance + noise_var * torch.eye(12, dtype=torch.float64)
     posterior = condition(net, "coherent", x, y, torch.tensor(0.8, dtype=torch.float64))
     assert posterior.reports[0]["innovation"] <= 1, "larger innovations may count as a sign of more noise"
-    alpha = (innovation @ dmean / (dmean @ joint @ dmean)).item()
+    alpha = (innovation @ gradient / (gradient @ joint @ gradient)).item()
     assert 0 < alpha < 0.9
     assert posterior.reports[0]["alpha"] == pytest.approx(alpha, rel=1e-6)
 
@@ -286,23 +286,23 @@ def test_coherent_shrinks_the_variance_where_predictions_are_perfect() -> None:
 # ---- shared weights ------------------------------------------------------------------------------------------
 
 
-def mean_of_convolution(places: int) -> torch.nn.Module:
-    """A 1×1 convolution averaged over all places: its weight acts at each of them."""
+def mean_of_convolution(positions: int) -> torch.nn.Module:
+    """A 1×1 convolution averaged over all positions: its weight acts at each of them."""
     return torch.nn.Sequential(
         tagi.nn.Conv2d(1, 1, 1, bias=False, dtype=torch.float64),
-        tagi.nn.AvgPool2d((places, 1)),
+        tagi.nn.AvgPool2d((positions, 1)),
         tagi.nn.Flatten(),
     )
 
 
-@pytest.mark.parametrize("places", [1, 4, 25])
-def test_a_shared_weight_is_as_certain_afterwards_as_its_exact_posterior(places: int) -> None:
-    """y = w·c + e whatever the number of places: the diagonal sum over places would be off by their number."""
+@pytest.mark.parametrize("positions", [1, 4, 25])
+def test_a_shared_weight_is_as_certain_afterwards_as_its_exact_posterior(positions: int) -> None:
+    """y = w·c + e whatever the number of positions: the diagonal sum over positions would be off by their number."""
     c, noise_std, prior_var = 1.7, 0.6, 0.8
-    net = mean_of_convolution(places)
+    net = mean_of_convolution(positions)
     weight = net[0].weight
     weight.set_(0.3, prior_var)
-    x = torch.full((1, 1, places, 1), c, dtype=torch.float64)
+    x = torch.full((1, 1, positions, 1), c, dtype=torch.float64)
     condition(net, "coherent", x, torch.tensor([[1.1]], dtype=torch.float64), noise_std, gain_bound=0.0)
     gain = prior_var * c / (prior_var * c * c + noise_std**2)
     assert weight.mean.item() == pytest.approx(0.3 + gain * (1.1 - 0.3 * c))
@@ -345,7 +345,7 @@ def test_which_parameters_are_shared() -> None:
 
 @pytest.mark.parametrize("batch", [1, 2, 4, 16])
 def test_sharing_is_not_what_a_batch_has_in_common(batch: int) -> None:
-    """A kernel at 25 equal places before a linear layer, and B equal samples: what dense conditioning finds."""
+    """A kernel at 25 equal positions before a linear layer, and B equal samples: what dense conditioning finds."""
     net = torch.nn.Sequential(
         tagi.nn.Conv2d(1, 1, 1, bias=False),
         tagi.nn.AvgPool2d((25, 1)),
@@ -363,7 +363,7 @@ def test_sharing_is_not_what_a_batch_has_in_common(batch: int) -> None:
     assert net[0].weight.var.item() == pytest.approx(expected, rel=0.01)
 
 
-def test_sharing_is_at_most_the_number_of_places() -> None:
+def test_sharing_is_at_most_the_number_of_positions() -> None:
     """A convolution on single pixels shares nothing, however equal its samples are."""
     x, y = torch.ones(4, 1, 1, 1).double(), torch.ones(4, 1).double()
     outcomes = []
@@ -385,7 +385,9 @@ def test_sharing_is_at_most_the_number_of_places() -> None:
         (tagi.nn.LayerNorm((3, 4, 5), channel_affine=True), (2, 3, 4, 5), 20),
     ],
 )
-def test_layers_say_at_how_many_places_they_act(layer: torch.nn.Module, shape: tuple[int, ...], count: int) -> None:
+def test_layers_count_the_positions_at_which_they_act(
+    layer: torch.nn.Module, shape: tuple[int, ...], count: int
+) -> None:
     layer(torch.randn(shape))
     assert layer.weight.shared.count == layer.bias.shared.count == count
     assert copy.deepcopy(layer).weight.shared.count == count
@@ -398,6 +400,6 @@ def test_a_convolution_with_messages_that_widen_has_no_sharing() -> None:
     )
     posterior = tagi.Update(net)
     z = net(torch.randn(4, 1, 8, 8))
-    torch.autograd.backward((z.mean, z.var), (torch.ones(4, 2), torch.full((4, 2), 0.5)))
+    torch.autograd.backward((z.mean, z.var), (-torch.ones(4, 2), torch.full((4, 2), -0.5)))
     posterior.step()
     assert posterior.sharing == [1.0] * 4

@@ -25,24 +25,24 @@ def outputs(width: int, seed: int = 0, n: int = N) -> tuple[Tensor, Tensor]:
 
 
 def messages(observe: Callable[[tagi.Gaussian], Tensor], mean: Tensor, var: Tensor) -> tuple[Tensor, ...]:
-    """Evidence, dmean and dvar for outputs N(mean, var)."""
+    """Loss, gradient and curvature for outputs N(mean, var)."""
     z = tagi.Gaussian(mean.clone(), var.clone()).requires_grad_()
-    evidence = observe(z)
-    evidence.backward()
+    loss = observe(z)
+    loss.backward()
     assert z.var is not None
     assert z.mean.grad is not None
     assert z.var.grad is not None
-    return evidence.detach(), z.mean.grad, z.var.grad
+    return loss.detach(), z.mean.grad, z.var.grad
 
 
 def derivatives(mean: Tensor, total: Tensor, target: Tensor, seen: Tensor) -> tuple[Tensor, ...]:
-    """log N(target; mean, total) over the seen entries: its value, and two derivatives in the mean by autograd."""
+    """−log N(target; mean, total) over the seen entries: its value, and two derivatives in the mean by autograd."""
     mean = mean.clone().requires_grad_()
     density = torch.distributions.Normal(mean, total.sqrt().expand_as(mean))
-    log_evidence = density.log_prob(torch.where(seen, target, 0.0))[seen].sum()
-    (first,) = torch.autograd.grad(log_evidence, mean, create_graph=True)
+    loss = -density.log_prob(torch.where(seen, target, 0.0))[seen].sum()
+    (first,) = torch.autograd.grad(loss, mean, create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), mean)
-    return log_evidence.detach(), first.detach(), second
+    return loss.detach(), first.detach(), second
 
 
 def assert_message_is_derivative(
@@ -50,11 +50,11 @@ def assert_message_is_derivative(
 ) -> None:
     mean, var = outputs(target.shape[1])
     seen = torch.ones_like(target, dtype=torch.bool) if seen is None else seen
-    evidence, dmean, dvar = messages(observe, mean, var)
-    log_evidence, first, second = derivatives(mean, var + noise_var, target, seen)
-    torch.testing.assert_close(-evidence, log_evidence, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(dmean, first, rtol=1e-12, atol=1e-14)
-    torch.testing.assert_close(dvar, second, rtol=1e-12, atol=1e-14)
+    loss, gradient, curvature = messages(observe, mean, var)
+    expected, first, second = derivatives(mean, var + noise_var, target, seen)
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(gradient, first, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(curvature, second, rtol=1e-12, atol=1e-14)
 
 
 def float64(values: object) -> Tensor:
@@ -65,7 +65,7 @@ def float64(values: object) -> Tensor:
 
 
 @pytest.mark.parametrize("noise_std", [0.1, 1.0, [0.2, 0.7, 3.0]], ids=["small", "one", "per output"])
-def test_regression_message_is_the_derivative_of_the_log_evidence(noise_std: float | list[float]) -> None:
+def test_regression_message_is_the_derivative_of_the_loss(noise_std: float | list[float]) -> None:
     likelihood = tagi.Regression(float64(noise_std)).double()
     target, _ = outputs(3, seed=1)
     noise_var = likelihood.noise_var
@@ -80,7 +80,7 @@ def test_regression_with_its_own_noise_for_each_observation(width: int) -> None:
     assert_message_is_derivative(lambda z: likelihood(z, target, noise_std), target, noise_std.square())
 
 
-def test_binary_message_is_the_derivative_of_the_log_evidence() -> None:
+def test_binary_message_is_the_derivative_of_the_loss() -> None:
     likelihood = tagi.Binary(0.6).double()
     target = outputs(2, seed=2)[0].sign()
     assert_message_is_derivative(lambda z: likelihood(z, target), target, likelihood.noise_var)
@@ -102,13 +102,14 @@ def test_hierarchical_message_is_the_derivative_on_the_path_and_zero_off_it(clas
 def test_a_certain_output_sends_the_message_of_variance_zero() -> None:
     likelihood = tagi.Regression(0.5).double()
     mean, target = outputs(2)[0], outputs(2, seed=1)[0]
-    z = tagi.Gaussian(mean.clone().requires_grad_())
+    z = tagi.Gaussian(mean.clone()).requires_grad_()
     likelihood(z, target).backward()
-    torch.testing.assert_close(z.mean.grad, (target - mean) / 0.25, rtol=1e-12, atol=0)
+    torch.testing.assert_close(z.mean.grad, (mean - target) / 0.25, rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize("weight", [0.25, 3.0])
-def test_a_weight_on_the_evidence_scales_both_messages(weight: float) -> None:
+@pytest.mark.parametrize("weight", [0.25, -1.0, 3.0])
+def test_a_weight_on_the_loss_is_refused(weight: float) -> None:
+    """Whatever likelihood sent it: Bayes' rule has no weights."""
     pair_target = outputs(1, seed=3)[0]
     mean, var = outputs(2)
     mean[:, 1] = mean[:, 1].abs() + 0.1
@@ -121,13 +122,12 @@ def test_a_weight_on_the_evidence_scales_both_messages(weight: float) -> None:
         lambda z: tagi.HeteroscedasticRegression()(z, pair_target),
     ]
     for observe in observers:
-        evidence, dmean, dvar = messages(observe, mean, var)
-        weighted = messages(lambda z, observe=observe: weight * observe(z), mean, var)
-        for value, expected in zip(weighted, (evidence, dmean, dvar), strict=True):
-            torch.testing.assert_close(value, weight * expected, rtol=1e-12, atol=1e-14)
+        messages(observe, mean, var)
+        with pytest.raises(RuntimeError, match=rf"multiplied by {weight:g} .*backward\(\) on the loss itself.*noise_std"):
+            messages(lambda z, observe=observe: weight * observe(z), mean, var)
 
 
-def test_the_evidence_of_two_batches_sends_both_messages() -> None:
+def test_the_loss_of_two_batches_sends_both_messages() -> None:
     likelihood = tagi.Regression(0.5).double()
     mean, var = outputs(2)
     first, second = outputs(2, seed=1)[0], outputs(2, seed=2)[0]
@@ -148,9 +148,9 @@ def test_missing_targets_send_no_message() -> None:
     holes = torch.where(seen, target, math.nan)
     assert_message_is_derivative(lambda z: likelihood(z, holes), target, likelihood.noise_var, seen)
     mean, var = outputs(2)
-    _, dmean, dvar = messages(lambda z: likelihood(z, holes), mean, var)
-    assert (dmean[~seen] == 0).all()
-    assert (dvar[~seen] == 0).all()
+    _, gradient, curvature = messages(lambda z: likelihood(z, holes), mean, var)
+    assert (gradient[~seen] == 0).all()
+    assert (curvature[~seen] == 0).all()
 
 
 def test_missing_rows_are_the_same_as_rows_left_out() -> None:
@@ -163,9 +163,9 @@ def test_missing_rows_are_the_same_as_rows_left_out() -> None:
     results = []
     for inputs, y in ((x, holes), (x[kept], target[kept])):
         net.zero_grad()
-        evidence = likelihood(net(inputs), y)
-        evidence.backward()
-        results.append([evidence.detach(), *(p.grad for p in net.parameters())])
+        loss = likelihood(net(inputs), y)
+        loss.backward()
+        results.append([loss.detach(), *(p.grad for p in net.parameters())])
     torch.testing.assert_close(*results, rtol=1e-12, atol=1e-13)
     assert all(bool(grad.abs().max() > 0) for grad in results[0][1:])
 
@@ -251,15 +251,15 @@ def test_the_noise_can_be_learned_from_the_innovations(noise_std: float) -> None
 def test_a_learned_noise_never_falls_below_its_floor_nor_below_the_batch() -> None:
     likelihood = tagi.Regression(0.8, learn_noise=True).double()
     for z, target in noisy_batches(0.01, 100):
-        _, _, dvar = messages(lambda output, y=target: likelihood(output, y), z.mean, z.variance)
-        noise_var = -1 / dvar - z.variance
+        _, _, curvature = messages(lambda output, y=target: likelihood(output, y), z.mean, z.variance)
+        noise_var = 1 / curvature - z.variance
         floor = max(0.64, ((target - z.mean).square() - z.variance).mean().item())
         assert noise_var.min().item() >= floor - 1e-6
     assert likelihood.predictive_noise_var.item() == pytest.approx(0.64)
     z, target = noisy_batches(5.0, 1)[0]
-    _, _, dvar = messages(lambda output: likelihood(output, target), z.mean, z.variance)
+    _, _, curvature = messages(lambda output: likelihood(output, target), z.mean, z.variance)
     batch_var = ((target - z.mean).square() - z.variance).mean().item()
-    torch.testing.assert_close(-1 / dvar - z.variance, torch.full_like(dvar, batch_var), rtol=1e-9, atol=0)
+    torch.testing.assert_close(1 / curvature - z.variance, torch.full_like(curvature, batch_var), rtol=1e-9, atol=0)
 
 
 def test_noise_is_learned_in_training_only_and_from_what_was_seen_only() -> None:
@@ -285,14 +285,30 @@ def test_learned_noise_of_classes_counts_the_nodes_on_the_path() -> None:
     mean, var = outputs(3)
     labels = torch.arange(N) % 4
     target = class_tree(4).double()[labels]
-    _, dmean, dvar = messages(lambda z: likelihood(z, labels), mean, var)
+    _, gradient, curvature = messages(lambda z: likelihood(z, labels), mean, var)
     seen = target != 0
-    noise_var = (-1 / dvar - var)[seen]
+    noise_var = (1 / curvature - var)[seen]
     innovation = (target - mean)[seen]
     assert noise_var.min().item() == pytest.approx(noise_var.max().item())
     assert noise_var[0].item() >= (innovation.square() - var[seen]).mean().item() - 1e-9
-    torch.testing.assert_close(dmean[seen], innovation / (var[seen] + noise_var))
-    assert not dmean[~seen].any()
+    torch.testing.assert_close(gradient[seen], -innovation / (var[seen] + noise_var))
+    assert not gradient[~seen].any()
+
+
+def test_one_noise_is_learned_for_each_output_where_one_is_given_for_each() -> None:
+    """Each output's is what a likelihood of that output alone learns; missing targets count for neither."""
+    joint = tagi.Regression([0.01, 0.02], learn_noise=True).double()
+    single = [tagi.Regression(floor, learn_noise=True).double() for floor in (0.01, 0.02)]
+    for first, second in zip(noisy_batches(0.3, 200), reversed(noisy_batches(2.0, 200)), strict=True):
+        z, target = tagi.cat([first[0], second[0]], 1), torch.cat([first[1], second[1]], 1)
+        target[::3, 1] = math.nan
+        joint(z, target)
+        for k, alone in enumerate(single):
+            alone(z[:, k : k + 1], target[:, k : k + 1])
+    learned = joint.predictive_noise_var
+    assert learned.shape == (2,)
+    torch.testing.assert_close(learned, torch.stack([alone.predictive_noise_var for alone in single]))
+    torch.testing.assert_close(learned, float64([0.09, 4.0]), rtol=0.2, atol=0)
 
 
 def test_learned_noise_takes_outputs_of_another_dtype() -> None:
@@ -499,13 +515,13 @@ def test_agvi_message_against_conditioning_on_sampled_moments(
     gain_b = np.cov(b, square)[0, 1] / square.var()
     change_n = gain_b * ((posterior_error**2).mean() - square.mean())
     change_w = gain_b**2 * ((posterior_error**2).var() - square.var())
-    _, dmean, dvar = messages(
+    _, gradient, curvature = messages(
         lambda output: tagi.HeteroscedasticRegression()(output, float64([[y]])), *pair(m, v, n, w)
     )
-    assert dmean[0, 0].item() * v == pytest.approx(gain_z * innovation, rel=0.01, abs=0.003)
-    assert dvar[0, 0].item() * v**2 == pytest.approx(-(gain_z**2) * seen.var(), rel=0.01)
-    assert dmean[0, 1].item() * w == pytest.approx(change_n, rel=0.03, abs=0.03 * gain_b * n)
-    assert dvar[0, 1].item() * w**2 == pytest.approx(change_w, rel=0.03, abs=0.03 * gain_b**2 * square.var())
+    assert -gradient[0, 0].item() * v == pytest.approx(gain_z * innovation, rel=0.01, abs=0.003)
+    assert -curvature[0, 0].item() * v**2 == pytest.approx(-(gain_z**2) * seen.var(), rel=0.01)
+    assert -gradient[0, 1].item() * w == pytest.approx(change_n, rel=0.03, abs=0.03 * gain_b * n)
+    assert -curvature[0, 1].item() * w**2 == pytest.approx(change_w, rel=0.03, abs=0.03 * gain_b**2 * square.var())
 
 
 def test_agvi_sends_each_pair_its_own_message() -> None:
@@ -513,15 +529,15 @@ def test_agvi_sends_each_pair_its_own_message() -> None:
     mean, var = outputs(4)
     mean[:, 1::2] = mean[:, 1::2].abs() + 0.1
     target = outputs(2, seed=1)[0]
-    evidence, dmean, dvar = messages(lambda z: likelihood(z, target), mean, var)
+    loss, gradient, curvature = messages(lambda z: likelihood(z, target), mean, var)
     total = 0.0
     for column in range(2):
         pairs = slice(2 * column, 2 * column + 2)
         part = messages(lambda z, c=column: likelihood(z, target[:, c : c + 1]), mean[:, pairs], var[:, pairs])
         total += part[0]
-        torch.testing.assert_close(dmean[:, pairs], part[1], rtol=1e-12, atol=0)
-        torch.testing.assert_close(dvar[:, pairs], part[2], rtol=1e-12, atol=0)
-    torch.testing.assert_close(evidence, total)
+        torch.testing.assert_close(gradient[:, pairs], part[1], rtol=1e-12, atol=0)
+        torch.testing.assert_close(curvature[:, pairs], part[2], rtol=1e-12, atol=0)
+    torch.testing.assert_close(loss, total)
 
 
 def test_agvi_pulls_the_noise_towards_the_squared_error() -> None:
@@ -530,20 +546,40 @@ def test_agvi_pulls_the_noise_towards_the_squared_error() -> None:
         messages(lambda z, y=y: likelihood(z, float64([[y]])), *pair(0.0, 0.01, 1.0, 0.1))[1][0, 1].item()
         for y in (0.1, 4.0)
     )
-    assert small < 0 < large
+    assert large < 0 < small, "a step against the gradient"
 
 
 def test_agvi_with_a_noise_known_exactly_is_ordinary_regression() -> None:
     target = outputs(1, seed=1)[0]
     mean, var = outputs(2)
     mean[:, 1], var[:, 1] = 0.49, 0.0
-    evidence, dmean, dvar = messages(lambda z: tagi.HeteroscedasticRegression()(z, target), mean, var)
+    loss, gradient, curvature = messages(lambda z: tagi.HeteroscedasticRegression()(z, target), mean, var)
     plain = messages(lambda z: tagi.Regression(float64(0.7)).double()(z, target), mean[:, :1], var[:, :1])
-    torch.testing.assert_close(evidence, plain[0], rtol=1e-6, atol=0)
-    torch.testing.assert_close(dmean[:, :1], plain[1], rtol=1e-6, atol=0)
-    torch.testing.assert_close(dvar[:, :1], plain[2], rtol=1e-6, atol=0)
-    assert bool(torch.isfinite(dmean).all())
-    assert bool(torch.isfinite(dvar).all())
+    torch.testing.assert_close(loss, plain[0], rtol=1e-6, atol=0)
+    torch.testing.assert_close(gradient[:, :1], plain[1], rtol=1e-6, atol=0)
+    torch.testing.assert_close(curvature[:, :1], plain[2], rtol=1e-6, atol=0)
+    assert bool(torch.isfinite(gradient).all())
+    assert bool(torch.isfinite(curvature).all())
+
+
+def test_agvi_takes_a_missing_target_for_no_observation() -> None:
+    """As rows left out: no message to either output of its pair, nothing added to the loss."""
+    likelihood = tagi.HeteroscedasticRegression()
+    mean, var = outputs(4)
+    mean[:, 1::2] = mean[:, 1::2].abs() + 0.1
+    target = outputs(2, seed=1)[0]
+    whole = messages(lambda z: likelihood(z, target), mean, var)
+    seen = torch.rand(target.shape, generator=torch.Generator().manual_seed(0)) > 0.4
+    assert 0 < seen.sum() < seen.numel()
+    holes = torch.where(seen, target, math.nan)
+    loss, gradient, curvature = messages(lambda z: likelihood(z, holes), mean, var)
+    of_pair = seen.repeat_interleave(2, 1)
+    torch.testing.assert_close(gradient, torch.where(of_pair, whole[1], 0.0), rtol=1e-12, atol=0)
+    torch.testing.assert_close(curvature, torch.where(of_pair, whole[2], 0.0), rtol=1e-12, atol=0)
+    total = (var[:, 0::2] + mean[:, 1::2]).sqrt()
+    expected = np.nansum(stats.norm.logpdf(holes.numpy(), mean[:, 0::2].numpy(), total.numpy()), 1)
+    assert -loss.item() == pytest.approx(expected.sum(), rel=1e-12)
+    np.testing.assert_allclose(likelihood.log_prob(tagi.Gaussian(mean, var), holes).numpy(), expected, rtol=1e-12)
 
 
 def test_agvi_prediction_and_log_probability() -> None:

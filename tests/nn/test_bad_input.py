@@ -30,8 +30,8 @@ def test_values_that_are_not_finite(case: Case, bad: float) -> None:
     before = copy.deepcopy(layer.state_dict())
     x = case.input(torch.float32).mean
     x.view(-1)[-1] = bad
-    place = [size - 1 for size in x.shape]
-    with pytest.raises(ValueError, match=re.escape(f"input must be finite, got {bad} at index {place}")):
+    index = [size - 1 for size in x.shape]
+    with pytest.raises(ValueError, match=re.escape(f"input must be finite, got {bad} at index {index}")):
         layer(x)
     assert all(torch.equal(tensor, before[name]) for name, tensor in layer.state_dict().items())
 

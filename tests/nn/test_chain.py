@@ -81,7 +81,7 @@ def both(name: str) -> tuple[nn.Module, nn.Module, torch.Tensor]:
 def test_a_chain_equals_its_layers(name: str, layout: torch.memory_format) -> None:
     joined, single, x = both(name)
     if name == "begins with relu":
-        x = tagi.Gaussian(x, torch.rand_like(x)).mean  # a ReLU of a certain input has no variance to hear of
+        x = tagi.Gaussian(x, torch.rand_like(x)).mean  # a ReLU of a certain input has no variance
     if x.ndim == 4:
         x = x.contiguous(memory_format=layout)
         joined = joined.to(memory_format=layout)
@@ -101,15 +101,15 @@ def test_a_chain_sends_the_same_message_to_an_uncertain_input(name: str) -> None
     assert_equal(*answers)
 
 
-def test_frozen_layers_hear_nothing_and_pass_on() -> None:
+def test_frozen_layers_get_no_message_and_pass_it_on() -> None:
     joined, single, x = both("mnist")
     for frozen in (0, 3):
         for parameter in list(joined.children())[frozen].parameters():
             parameter.requires_grad_(False)
-    heard = messages(joined, x)
-    assert_equal(heard, messages(single, x))
-    assert heard[2] is None, "the first convolution is frozen"
-    assert heard[-1] is not None
+    sent = messages(joined, x)
+    assert_equal(sent, messages(single, x))
+    assert sent[2] is None, "the first convolution is frozen"
+    assert sent[-1] is not None
 
 
 def test_one_node_for_a_chain_and_the_same_posterior() -> None:

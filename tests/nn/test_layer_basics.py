@@ -1,4 +1,4 @@
-"""What every layer has: a prior, a configuration that rebuilds it, a memory format, a place in a user's module."""
+"""What every layer has: a prior, a configuration that rebuilds it, a memory format, use in a user's module."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LARGE = {
     "transposed-groups": (lambda **options: tnn.ConvTranspose2d(32, 64, 5, groups=4, **options), 8 * 25, 16 * 25),
 }
 PRIOR_VARIANCE = {
-    "he": lambda fan_in, fan_out: 1 / fan_in,
-    "kaiming": lambda fan_in, fan_out: 2 / fan_in,
+    "lecun": lambda fan_in, fan_out: 1 / fan_in,
+    "he": lambda fan_in, fan_out: 2 / fan_in,
     "xavier": lambda fan_in, fan_out: 2 / (fan_in + fan_out),
 }
 
@@ -45,9 +45,10 @@ def test_prior_scales(prior: str, kind: str, mean_gain: float, var_gain: float) 
     assert layer.bias.mean.detach().square().mean().item() == pytest.approx(variance, rel=1.2)
 
 
-def test_default_prior_is_the_authors_he() -> None:
+def test_default_prior_is_the_authors() -> None:
+    """Their code calls 1/fan_in He's."""
     layer = tnn.Linear(8, 2)
-    assert layer.prior == "he"
+    assert layer.prior == "lecun"
     torch.testing.assert_close(layer.weight.var.detach(), torch.full((2, 8), 1 / 8))
 
 
@@ -83,7 +84,7 @@ def test_dtype_argument(layer: object) -> None:
 CONFIGURED = [
     *(case.build for case in CASES.values()),
     lambda: tnn.Linear(3, 2, prior="xavier", mean_gain=0.5, var_gain=2.0),
-    lambda: tnn.Conv2d(2, 2, 3, prior="kaiming", mean_gain=0.5, var_gain=2.0),
+    lambda: tnn.Conv2d(2, 2, 3, prior="he", mean_gain=0.5, var_gain=2.0),
     lambda: tnn.ConvTranspose2d(2, 2, 3, 2, 1, 1, prior="xavier", mean_gain=0.5, var_gain=2.0, dilation=2),
     lambda: tnn.BatchNorm2d(2, 1e-3, 0.2, use_running=True, sync=True, correction=1),
     lambda: tnn.Flatten(0, 1),

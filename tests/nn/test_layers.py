@@ -44,7 +44,7 @@ def messages(layer: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:
 
 
 def test_the_registry_has_every_layer() -> None:
-    containers = {"Layer", "Module", "ModuleList", "Sequential"}
+    containers = {"Layer", "Module", "ModuleList", "Residual", "Sequential"}
     built = {type(case.build()).__name__ for case in CASES.values()}
     assert built == set(tnn.__all__) - containers
 
@@ -112,7 +112,10 @@ def test_linearised_moments(case: Case) -> None:
 @cases(lambda case: case.draw is not None)
 @pytest.mark.parametrize("certain", [False, True], ids=["uncertain", "certain"])
 def test_messages_are_jacobian_products(case: Case, certain: bool) -> None:
-    """Oracle 2: Jᵀ dm and (J∘J)ᵀ dv, J of the mean map, for the input and for every parameter."""
+    """Oracle 2: Jᵀ dm and (J∘J)ᵀ dv, J of the mean map, for the input and for every parameter.
+
+    Where a norm's message knows that its statistics move, Jᵀ dm to the input has them in J; (J∘J)ᵀ dv never has.
+    """
     layer, x = case.layer(), case.input()
     if certain:
         x = Gaussian(x.mean)
@@ -124,12 +127,20 @@ def test_messages_are_jacobian_products(case: Case, certain: bool) -> None:
     def function(mean: Tensor, *parameters: Tensor) -> Tensor:
         return case.mean_map()(dict(zip(names, parameters, strict=True)), mean, reference)
 
+    def moving(mean: Tensor) -> Tensor:
+        moved = Gaussian.trusted(mean, reference.var)
+        return case.mean_map()(dict(zip(names, means, strict=True)), mean, moved)
+
     means = [part.mean.detach() for part in gaussian_parameters(layer).values()]
     x = x.detach().requires_grad_()
     out = layer(x)
     dmean, dvar = random_message(out)
     send(out, dmean, dvar)
     to_input, *to_parameters = jacobian_messages(function, [reference.mean, *means], dmean, dvar)
+    if case.moves_statistics:
+        ((with_statistics, _),) = jacobian_messages(moving, [reference.mean], dmean, dvar)
+        assert not torch.allclose(with_statistics, to_input[0], rtol=0.01), "the statistics should matter"
+        to_input = with_statistics, to_input[1]
     torch.testing.assert_close(x.mean.grad, to_input[0], rtol=1e-9, atol=1e-12)
     if x.var is not None:
         torch.testing.assert_close(x.var.grad, to_input[1], rtol=1e-9, atol=1e-12)
@@ -139,25 +150,25 @@ def test_messages_are_jacobian_products(case: Case, certain: bool) -> None:
 
 
 @cases()
-def test_mean_and_variance_hear_only_their_own_stream(case: Case) -> None:
-    """A mean hears nothing from a variance's message, nor a variance from a mean's."""
+def test_mean_and_variance_get_only_their_own_stream(case: Case) -> None:
+    """A mean gets nothing from a variance's message, nor a variance from a mean's."""
     layer, x = case.layer(), case.input().requires_grad_()
     out = layer(x)
     dmean, dvar = random_message(out)
     parts = list(gaussian_parameters(layer).values())
     means = [x.mean, *(part.mean for part in parts)]
     variances = [x.var, *(part.var for part in parts)]
-    for stream, deaf in ((out.mean, variances), (out.var, means)):
-        heard = torch.autograd.grad(stream, deaf, dmean, retain_graph=True, allow_unused=True)
-        assert all(one is None or not one.any() for one in heard)
-    for stream, listening in ((out.mean, means), (out.var, variances)):
-        heard = torch.autograd.grad(stream, listening, dvar, retain_graph=True)
-        assert all(one.any() for one in heard)
+    for stream, others in ((out.mean, variances), (out.var, means)):
+        arrived = torch.autograd.grad(stream, others, dmean, retain_graph=True, allow_unused=True)
+        assert all(one is None or not one.any() for one in arrived)
+    for stream, own in ((out.mean, means), (out.var, variances)):
+        arrived = torch.autograd.grad(stream, own, dvar, retain_graph=True)
+        assert all(one.any() for one in arrived)
 
 
 @cases(lambda case: bool(gaussian_parameters(case.build())))
-@pytest.mark.parametrize("listeners", ["bias.mean bias.var", "weight.mean weight.var", "input", ""])
-def test_frozen_parts_hear_nothing_and_change_nothing_for_the_others(case: Case, listeners: str) -> None:
+@pytest.mark.parametrize("learning", ["bias.mean bias.var", "weight.mean weight.var", "input", ""])
+def test_frozen_parts_get_no_message_and_change_nothing_for_the_others(case: Case, learning: str) -> None:
     """`requires_grad_(False)` on some parts leaves the messages of the rest as they were."""
     free, x = case.layer(), case.input().requires_grad_()
     out = free(x)
@@ -165,24 +176,24 @@ def test_frozen_parts_hear_nothing_and_change_nothing_for_the_others(case: Case,
     send(out, dmean, dvar)
     frozen = case.layer()
     for name, parameter in frozen.named_parameters():
-        parameter.requires_grad_(name in listeners.split())
-    if not any(p.requires_grad for p in frozen.parameters()) and listeners != "input":
+        parameter.requires_grad_(name in learning.split())
+    if not any(p.requires_grad for p in frozen.parameters()) and learning != "input":
         assert not frozen(x.detach()).mean.requires_grad
         return
-    some_x = x.detach().map(torch.clone).requires_grad_(listeners == "input")
+    some_x = x.detach().map(torch.clone).requires_grad_(learning == "input")
     send(frozen(some_x), dmean, dvar)
-    if listeners == "input":
+    if learning == "input":
         torch.testing.assert_close(some_x.mean.grad, x.mean.grad, rtol=0, atol=0)
         torch.testing.assert_close(some_x.var.grad, x.var.grad, rtol=0, atol=0)
     for (name, one), other in zip(frozen.named_parameters(), free.parameters(), strict=True):
-        if name in listeners.split():
+        if name in learning.split():
             torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=0)
         else:
             assert one.grad is None
 
 
 def test_branches_of_a_shared_input_add_their_messages() -> None:
-    """x + f(x): the input hears from both branches, each squared by itself for the variance."""
+    """x + f(x): the input gets both branches' messages, each squared by itself for the variance."""
     case = CASES["Linear"]
     square = tnn.Linear(4, 4, dtype=torch.float64)
     x = case.input().requires_grad_()
@@ -210,12 +221,12 @@ def test_one_affine_layer_equals_dense_conditioning(case_id: str) -> None:
     parts = gaussian_parameters(layer)
     out = layer(x)
     target = torch.full_like(out.mean, torch.nan)
-    place = tuple(size // 2 for size in out.shape)
-    target[place] = 1.3
+    index = tuple(size // 2 for size in out.shape)
+    target[index] = 1.3
     prior_mean = np.concatenate([p.mean.detach().numpy().ravel() for p in parts.values()])
     prior_var = np.concatenate([p.var.detach().numpy().ravel() for p in parts.values()])
     jacobians = torch.autograd.functional.jacobian(
-        lambda *means: case.draw(dict(zip(parts, means, strict=True)), x, Gaussian(x))[place],
+        lambda *means: case.draw(dict(zip(parts, means, strict=True)), x, Gaussian(x))[index],
         tuple(p.mean.detach() for p in parts.values()),
     )
     gain = np.concatenate([j.numpy().ravel() for j in jacobians])[None]
@@ -289,20 +300,20 @@ def test_hidden_state_inference_equals_dense_conditioning(case_id: str) -> None:
     layer, x = case.layer(), case.input()[:1].requires_grad_()
     parameters = {name: part.mean.detach() for name, part in gaussian_parameters(layer).items()}
     out = layer(x)
-    place = tuple(size // 2 for size in out.shape)
+    index = tuple(size // 2 for size in out.shape)
     target = torch.full_like(out.mean, torch.nan)
-    target[place] = -0.8
+    target[index] = -0.8
     noise_std = torch.tensor(NOISE_STD, dtype=torch.float64)
     tagi.Regression(NOISE_STD).double()(out, target, noise_std).backward()
     gain = torch.autograd.functional.jacobian(
-        lambda mean: case.draw(parameters, mean, x.detach())[place], x.mean.detach()
+        lambda mean: case.draw(parameters, mean, x.detach())[index], x.mean.detach()
     )
     mean, var = condition(
         x.mean.detach().numpy().ravel(),
         x.var.detach().numpy().ravel(),
         gain.numpy().reshape(1, -1),
-        out.mean.detach()[place].numpy()[None],
-        out.var.detach()[place].numpy()[None, None] + NOISE_STD**2,
+        out.mean.detach()[index].numpy()[None],
+        out.var.detach()[index].numpy()[None, None] + NOISE_STD**2,
         np.array([-0.8]),
     )
     posterior = x.posterior()
@@ -315,7 +326,7 @@ def test_hidden_state_inference_equals_dense_conditioning(case_id: str) -> None:
 
 @cases(lambda case: not case.batch_coupled)
 def test_batch_messages_are_sums_of_single_ones(case: Case) -> None:
-    """Oracle 4: parameters hear the sum over the samples, each sample's input its own part."""
+    """Oracle 4: parameters get the sum over the samples, each sample's input its own part."""
     layer, x = case.layer(), case.input().requires_grad_()
     out = layer(x)
     dmean, dvar = random_message(out)
@@ -415,8 +426,8 @@ def test_float32_agrees_with_float64(case: Case) -> None:
         out = layer(x)
         assert out.mean.dtype == out.var.dtype == dtype
         send(out, *random_message(out))
-        heard = [tensor for pair in messages(layer).values() for tensor in pair]
-        results.append([out.mean, out.var, x.mean.grad, x.var.grad, *heard])
+        sent = [tensor for pair in messages(layer).values() for tensor in pair]
+        results.append([out.mean, out.var, x.mean.grad, x.var.grad, *sent])
     for precise, single in zip(*results, strict=True):
         scale = precise.abs().max().item()
         torch.testing.assert_close(single.double(), precise, rtol=2e-5, atol=2e-6 * scale)

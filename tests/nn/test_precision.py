@@ -14,17 +14,18 @@ LAYERS = {
 
 
 def moments_and_messages(layer, certain):
-    """What goes in and out, and what the layer's input and parameters hear of a fixed message."""
+    """What goes in and out, and the messages to the layer's input and parameters."""
     generator = torch.Generator().manual_seed(3)
-    mean = torch.randn(5, 3, 8, 8, generator=generator).requires_grad_()
-    var = None if certain else torch.rand(5, 3, 8, 8, generator=generator).requires_grad_()
+    mean = torch.randn(5, 3, 8, 8, generator=generator)
+    var = None if certain else torch.rand(5, 3, 8, 8, generator=generator)
+    x = tagi.Gaussian(mean, var).requires_grad_()
     layer.zero_grad()
-    z = layer(tagi.Gaussian(mean, var))
+    z = layer(x)
     dmean, dvar = torch.randn(z.shape, generator=generator), -torch.rand(z.shape, generator=generator)
     torch.autograd.backward([z.mean, z.var], [dmean, dvar])
-    heard = {name: parameter.grad for name, parameter in layer.named_parameters()}
-    heard |= {"input": mean.grad} if certain else {"input": mean.grad, "input var": var.grad}
-    return {"mean": z.mean.detach(), "var": z.var.detach(), **heard}
+    sent = {name: parameter.grad for name, parameter in layer.named_parameters()}
+    sent |= {"input": x.mean.grad} if certain else {"input": x.mean.grad, "input var": x.var.grad}
+    return {"mean": z.mean.detach(), "var": z.var.detach(), **sent}
 
 
 @pytest.mark.parametrize("certain", [False, True])
@@ -67,7 +68,7 @@ def test_steps_too_small_for_bfloat16_are_kept():
     x = torch.ones(1, 1, 1, 1)
     for _ in range(100):
         z = layer(x)
-        torch.autograd.backward([z.mean, z.var], [torch.full_like(z.mean, 100.0), torch.full_like(z.var, -1.0)])
+        torch.autograd.backward([z.mean, z.var], [torch.full_like(z.mean, -100.0), torch.full_like(z.var, 1.0)])
         posterior.step()
         posterior.zero_grad()
     assert layer.weight.mean.item() - start == pytest.approx(100 * 100 * 1e-6, rel=1e-2)

@@ -322,8 +322,8 @@ def test_max_pool2d(
             assert out.var is None
         else:
             # means are distinct, so each says which entry passed on
-            place = (out.mean.flatten(2)[..., None] == x.mean.flatten(2)[:, :, None]).double().argmax(-1)
-            close(out.var.flatten(2), x.var.flatten(2).gather(2, place))
+            index = (out.mean.flatten(2)[..., None] == x.mean.flatten(2)[:, :, None]).double().argmax(-1)
+            close(out.var.flatten(2), x.var.flatten(2).gather(2, index))
 
 
 # ---- norms ---------------------------------------------------------------------------------------------------

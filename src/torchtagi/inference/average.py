@@ -8,8 +8,8 @@ last of them (Polyak & Juditsky 1992). With n posteriors so far
     m̄ ← m̄ + w (m − m̄),        w = max(1/steps, k/(n + k − 1)),  k = 30
 
 is a mean over about the last `steps` of them, and over no more than the last 1/k of all: at first a network learns
-faster than a long average could follow. Variances and running statistics are averaged alike. The network that
-learns knows nothing of it.
+faster than a long average could follow. Variances and running statistics are averaged alike; counters are copied.
+The network that learns knows nothing of it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from torchtagi.compat import foreach_lerp_
+
 LATEST = 30  # k: results/ablation/average.jsonl
 
 
@@ -27,9 +29,11 @@ class Average:
 
     average = Average(net)
     for x, y in loader:
-        condition(net, likelihood, posterior, x, y)
+        condition(net, likelihood, update, x, y)
         average.follow()
     likelihood.predict(average.net(x))
+
+    It goes along where `net` is moved to another device or dtype, or gets other tensors from a `load_state_dict`.
     """
 
     def __init__(self, net: nn.Module, steps: int = 500) -> None:
@@ -37,16 +41,25 @@ class Average:
             raise ValueError(f"steps must be at least 1, got {steps}")
         self.steps, self.count = steps, 0
         self.net: nn.Module = copy.deepcopy(net).requires_grad_(False).eval()
-        self.own, self.followed = tensors(self.net), tensors(net)
+        self.pairs = list(zip(self.net.modules(), net.modules(), strict=True))
 
     @torch.no_grad()
     def follow(self) -> None:
         """Take in what the network is now."""
         self.count += 1
-        torch._foreach_lerp_(self.own, self.followed, max(1 / self.steps, LATEST / (self.count + LATEST - 1)))
-
-
-def tensors(net: nn.Module) -> list[Tensor]:
-    """What is averaged: parameters and running statistics, but no counters."""
-    everything = (*net.parameters(), *net.buffers())
-    return [tensor.detach() for tensor in everything if tensor.is_floating_point()]
+        own: list[Tensor] = []
+        followed: list[Tensor] = []
+        for mine, theirs in self.pairs:
+            for kept, new in ((mine._parameters, theirs._parameters), (mine._buffers, theirs._buffers)):
+                for name, tensor in new.items():
+                    here = kept[name]
+                    if tensor is None or here is None:
+                        continue
+                    if here.dtype != tensor.dtype or here.device != tensor.device:
+                        here.data = here.data.to(tensor)
+                    if tensor.is_floating_point():
+                        own.append(here)
+                        followed.append(tensor)
+                    else:
+                        here.copy_(tensor)
+        foreach_lerp_(own, followed, max(1 / self.steps, LATEST / (self.count + LATEST - 1)))

@@ -7,14 +7,17 @@ on 256 correlated observations moves along a single direction, sixteen steps on 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 
 from torchtagi.checks import require_values
+from torchtagi.gaussian import Gaussian
 from torchtagi.inference import direct
 from torchtagi.inference.update import Update
+
+Inputs = Tensor | Gaussian
 
 CHUNK = 16  # the paper's batch; docs/design.md compares batches of 1 to 256 taken whole and in chunks
 
@@ -23,58 +26,62 @@ def condition(
     net: nn.Module,
     likelihood: nn.Module,
     update: Update,
-    x: Tensor,
+    x: Inputs,
     y: Tensor,
     chunk: int = CHUNK,
     before: direct.Watch | None = None,
+    after: Callable[[], object] | None = None,
 ) -> float:
-    """Update `net` with the observations y at x, `chunk` at a time; returns their negative log-loss.
+    """Update `net` with the observations y at x, `chunk` at a time; returns their loss.
 
-    `before(z, targets)` is shown each chunk's outputs, for looking at, before they are learned from. Where the
-    network is a plain `Sequential` of layers, the steps do without autograd (see `direct`); results are the same.
-    A single sample that would be left over joins the last chunk. What precedes a chunk that is refused, because of
-    a label out of range say, has been learned.
+    `before(inputs, z, targets)` is shown each chunk with its outputs, for looking at, before it is learned from;
+    `after()` is called when it has been. Where the network is a plain `Sequential` of layers, the steps do without
+    autograd (see `direct`); results are the same. A single sample that would be left over joins the last chunk. What
+    precedes a chunk that is refused, because of a label out of range say, has been learned.
     """
     if chunk < 1:
         raise ValueError(f"chunk must be at least 1, got {chunk}")
-    require_values("x", x)
+    require_values("x", x.mean if isinstance(x, Gaussian) else x)
     samples = len(x)
     if len(y) != samples:
         raise ValueError(f"y must have as many entries as x, {samples}, got {len(y)}")
-    whole = samples <= chunk
     total = 0.0
     try:
-        for inputs, targets in [(x, y)] if whole else zip(*chunks(x, y, chunk), strict=True):
+        for inputs, targets in chunks(x, y, chunk):
             update.zero_grad()
             loss = direct.learn_directly(net, likelihood, update, inputs, targets, before)
             if loss is None:
                 loss = learn_by_autograd(net, likelihood, update, inputs, targets, before)
             total += loss.item()
+            if after is not None:
+                after()
     finally:
         update.zero_grad()  # not even a message that could not be learned from is left behind
     return total
 
 
-def chunks(x: Tensor, y: Tensor, size: int) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+def chunks(x: Inputs, y: Tensor, size: int) -> Iterator[tuple[Inputs, Tensor]]:
     """Both in pieces of `size`; a single sample left over joins the last of them, because a batch norm finds no
     spread in it."""
-    sizes = [size] * (len(x) // size)
-    rest = len(x) % size
-    if rest == 1:
-        sizes[-1] += 1
-    elif rest:
-        sizes.append(rest)
-    return x.split(sizes), y.split(sizes)
+    samples = len(x)
+    if samples <= size:
+        yield x, y
+        return
+    start = 0
+    while start < samples:
+        end = start + size if samples - start - size > 1 else samples
+        yield x[start:end], y[start:end]
+        start = end
 
 
 def learn_by_autograd(
-    net: nn.Module, likelihood: nn.Module, update: Update, x: Tensor, y: Tensor, before: direct.Watch | None
+    net: nn.Module, likelihood: nn.Module, update: Update, x: Inputs, y: Tensor, before: direct.Watch | None
 ) -> Tensor:
     """One step by autograd."""
     z = net(x)
     if before is not None:
         with torch.no_grad():
-            before(z, y)
+            before(x, z, y)
     loss: Tensor = likelihood(z, y)
     loss.backward()
     update.step()

@@ -24,17 +24,23 @@ from torchtagi.inference.update import Update
 from torchtagi.likelihoods.observation import Observer
 from torchtagi.nn import chain
 
-Watch = Callable[[Gaussian, Tensor], object]
+Watch = Callable[[Any, Gaussian, Tensor], object]
 FORWARDS = (nn.Sequential.forward, chain.Sequential.forward)
 
 
 def learn_directly(
-    net: nn.Module, likelihood: nn.Module, update: Update, x: Tensor, y: Tensor, before: Watch | None = None
+    net: nn.Module,
+    likelihood: nn.Module,
+    update: Update,
+    x: Tensor | Gaussian,
+    y: Tensor,
+    before: Watch | None = None,
 ) -> Tensor | None:
-    """One step on y at finite x: its negative log-loss, or None, and nothing done, where it takes autograd.
+    """One step on y at finite x: its loss, or None, and nothing done, where it takes autograd.
 
-    `before` is shown the network's output and y before anything is learned from them.
+    `before` is shown x, the network's output and y before anything is learned from them.
     """
+    x = x if isinstance(x, Gaussian) else Gaussian.trusted(x, None)
     if not isinstance(likelihood, Observer) or not is_alone(net, likelihood, update, x):
         return None
     layers: list[Any] = list(net._modules.values())
@@ -45,13 +51,13 @@ def learn_directly(
     if not learning or any(map(has_tensor_hook, learning)) or not update.holds(learning):
         return None
     with torch.inference_mode():  # cheaper than no_grad; nothing made here is seen outside, z apart
-        mean, var, links = chain.moments(layers, operands, x, None)
+        mean, var, links = chain.moments(layers, operands, x.mean, x.var)
         if var is None:
             return None
         z = Gaussian.trusted(mean, var)
         with torch.inference_mode(False), torch.no_grad():  # what a likelihood keeps must be an ordinary tensor
             if before is not None:
-                before(z, y)
+                before(x, z, y)
             message = likelihood.message(z, y)
         # as autograd does: targets in float64 send messages in float64
         gradient, curvature = (part.to(mean.dtype) for part in (message.gradient, message.curvature))
@@ -61,11 +67,11 @@ def learn_directly(
             for parameter, answer in zip(own, to_own, strict=True):
                 if answer is not None:
                     parameter.grad = answer if parameter.grad is None else parameter.grad + answer
-        update.step()
+        update.apply_messages()
     return message.loss
 
 
-def is_alone(net: nn.Module, likelihood: nn.Module, update: Update, x: Tensor) -> bool:
+def is_alone(net: nn.Module, likelihood: nn.Module, update: Update, x: Gaussian) -> bool:
     """Whether autograd would do nothing but call one half after the other."""
     return (
         isinstance(net, nn.Sequential)
@@ -73,7 +79,8 @@ def is_alone(net: nn.Module, likelihood: nn.Module, update: Update, x: Tensor) -
         and function_of(likelihood.forward) is Observer.forward
         and update.process_group is None
         and not update.has_hooks()
-        and not x.requires_grad
+        and x.plain is None
+        and not x.mean.requires_grad
         and torch.is_grad_enabled()
         and not torch.is_autocast_enabled(x.device.type)
         and not has_global_module_hook()

@@ -1,64 +1,236 @@
-"""A prior that fits the data's scale: one factor on all weight variances.
+"""Calibrating the prior: before anything is learned, a network's scale is fitted to a few of its inputs.
 
-With means drawn at He's scale, the prior's predictive variance depends on depth and width. TAGI learns fastest
-where it equals the targets' own variance (1 for the ±1 codes of classes and for standardised targets): much less
-and the first innovations look impossible, much more and they say little. `match_prior` finds the factor.
+`calibrate_prior` does five things, in this order. Weights whose prior is the user's own (`GaussianParameter.given`)
+stay as they are.
+
+1.  Means of hidden weights get He et al.'s scale, 2/fan_in, which keeps a ReLU network's signal alive through its
+    depth; biases get mean zero. Heads, the layers behind which no other has weights, keep 1/fan_in.
+2.  Hidden layers whose outputs' means differ by less than `SPREAD` from input to input are scaled up to it,
+weights'
+    means and standard deviations alike: with average pooling most of a unit is what all inputs have in common, and
+    the messages have little to tell inputs apart by. Layers that spread more than `LARGEST_SPREAD`, because the
+    inputs have another scale than 1, are scaled down. (Mishkin and Matas, 2016, scale ordinary networks layer by
+    layer to data; here it is the part that depends on the input that counts.)
+3.  One factor on all variances gives the predictions the targets' own variance, 1 for the ±1 codes of classes and
+for
+    standardised targets. With much less the first errors look impossible, with much more they say little.
+4.  Of each hidden layer's E[w²] no more than 4/L may be variance, L the number of layers with weights. A norm
+divides
+    by the whole spread of its units, that of their means and their variances alike. If a share r of a layer's
+    weights' second moment is variance, the share of its units' spread that is signal, 1 − ρ, becomes (1 − r)(1 − ρ)
+    behind it: with r = ⅔, which step 3 alone finds for ResNet18, nothing of an image is left behind eighteen
+    layers.
+5.  What the predictions then lack of the targets' variance the heads get, each for its own outputs.
+
+Each step measures what is there, so that a second call changes nothing beyond rounding.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from torchtagi.checks import require_positive, require_values
+from torchtagi.compat import pytree
 from torchtagi.gaussian import Gaussian
 from torchtagi.inference.buffers import buffers_kept
 from torchtagi.nn.layer import Layer
-from torchtagi.parameter import GaussianParameter
+from torchtagi.parameter import GaussianParameter, gaussian_parameters
 
+LARGEST_SPREAD = 2.0  # inputs of variance 1 have √2 behind a layer at He's scale
+SPREAD = 0.25  # results/ablation/prior_spread.jsonl has it beside 0.5 and none
 SIGNAL = 4.0  # so that about e⁻⁴ of a unit's spread is signal behind all layers, and more where shortcuts are short
 
-SPREAD = 0.5  # results/ablation/cifar_3conv_prior.jsonl has it beside 1
+Heads = list[list[Layer]]
+Inputs = Tensor | Gaussian
 
 
-@torch.no_grad()
-def match_prior(
-    net: nn.Module, inputs: Tensor, target_var: float = 1.0, *, layers: Sequence[nn.Module] | None = None
-) -> float:
-    """Scale the weight variances by one factor γ so that the mean prior predictive variance at `inputs` is
-    `target_var`; returns γ. A handful of inputs, say 16, is enough. Running statistics are left as they were.
-    `layers` are those whose variances are scaled; all unless given."""
-    require_values("inputs", inputs)
+def calibrate_prior(net: nn.Module, inputs: Inputs, target_var: float = 1.0) -> None:
+    """Fit the prior of a network that has not learned yet to a handful of its inputs, say 16, and to the variance
+    of its targets; see the head of this file. Running statistics are left as they were.
+
+    The network may have several heads, and parts that stay as they are; it is unchanged if it is refused.
+    """
+    require_values("inputs", inputs.mean if isinstance(inputs, Gaussian) else inputs)
     require_positive("target_var", target_var)
-    among = [net] if layers is None else layers
-    parameters = [part for layer in among for part in layer.modules() if isinstance(part, GaussianParameter)]
+    parameters = gaussian_parameters([net])
     if not parameters:
-        raise ValueError("match_prior: the network has no GaussianParameter")
-    prior = [parameter.var.clone() for parameter in parameters]
+        raise ValueError("calibrate_prior: the network has no GaussianParameter; tagi.convert(net) gives it some")
+    if any(parameter.learned for parameter in parameters):
+        raise ValueError(
+            "calibrate_prior: the network has learned already, and what it has learned is no prior any more; "
+            "calibrate a new network, or none"
+        )
+    free = [parameter for parameter in parameters if not parameter.given]
+    if not free:
+        return
+    layers, heads = layers_and_heads(net, inputs)
+    of_heads = {layer for head in heads for layer in head}
+    hidden = [layer for layer in layers if layer not in of_heads and is_free(layer)]
+    with torch.no_grad(), buffers_kept(net), restored_on_error(parameters, layers):
+        use_he_scale(hidden, layers)
+        if len(inputs) > 1:
+            spread_signal(
+                net, inputs, {layer: SPREAD if layer in hidden else 0.0 for layer in layers if is_free(layer)}
+            )
+        whole = len(free) == len(parameters)
+        match_variance(net, inputs, free, target_var, required=whole)
+        if limit_variance(hidden, SIGNAL / max(len(layers), 1)):
+            for place, head in enumerate(heads):
+                own = [part for layer in head if is_free(layer) for part in weights_of(layer)]
+                match_variance(net, inputs, own, target_var, place, required=whole)
+
+
+@contextmanager
+def restored_on_error(parameters: Sequence[GaussianParameter], layers: Sequence[Layer]) -> Iterator[None]:
+    before = [(part, part.mean.detach().clone(), part.var.detach().clone()) for part in parameters]
+    names = [(layer, layer.prior) for layer in layers]
+    try:
+        yield
+    except BaseException:
+        for part, mean, var in before:
+            part.mean.copy_(mean)
+            part.var.copy_(var)
+        for layer, name in names:
+            layer.prior = name
+        raise
+
+
+def is_free(layer: Layer) -> bool:
+    return layer.weight is not None and not layer.weight.given
+
+
+def weights_of(layer: Layer) -> list[GaussianParameter]:
+    return [part for part in (layer.weight, layer.bias) if part is not None]
+
+
+def layers_and_heads(net: nn.Module, inputs: Inputs) -> tuple[list[Layer], Heads]:
+    """The layers with weights that a forward pass calls, in the order of their first calls, and for each Gaussian
+    output those of them behind which no other layer has weights."""
+    called: dict[Layer, None] = {}
+    made: dict[Any, Layer] = {}
+
+    def note(layer: Layer, arguments: Any, z: Gaussian) -> None:
+        called.setdefault(layer)
+        made[z.mean.grad_fn] = layer
+
+    watches = [part.register_forward_hook(note) for part in net.modules() if is_weighted(part)]
+    frozen = [mean for mean in (part.mean for part in gaussian_parameters([net])) if not mean.requires_grad]
+    try:
+        for mean in frozen:  # so that there is a graph
+            mean.requires_grad_(True)
+        with buffers_kept(net), torch.enable_grad():
+            outputs = gaussian_outputs(net(inputs.detach()))
+    finally:
+        for watch in watches:
+            watch.remove()
+        for mean in frozen:
+            mean.requires_grad_(False)
+    return list(called), [last_layers(output.mean.grad_fn, made) for output in outputs]
+
+
+def is_weighted(part: nn.Module) -> bool:
+    return isinstance(part, Layer) and "prior" in part.arguments
+
+
+def gaussian_outputs(output: Any) -> list[Gaussian]:
+    leaves, _ = pytree.tree_flatten(output, is_leaf=lambda leaf: isinstance(leaf, Gaussian))
+    found = [leaf for leaf in leaves if isinstance(leaf, Gaussian)]
+    if not found:
+        raise TypeError(f"calibrate_prior: the network's output holds no Gaussian, got {type(output).__name__}")
+    return found
+
+
+def last_layers(node: Any, made: dict[Any, Layer]) -> list[Layer]:
+    """The layers that a graph meets first on its way back from `node`."""
+    found: dict[Layer, None] = {}
+    seen, waiting = set(), [node]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if node in made:
+            found.setdefault(made[node])
+        else:
+            waiting += [following for following, _ in node.next_functions]
+    return list(found)
+
+
+def use_he_scale(hidden: Sequence[Layer], layers: Sequence[Layer]) -> None:
+    for layer in hidden:
+        if layer.prior == "lecun":
+            weight = layer.weight
+            assert weight is not None
+            weight.mean.mul_(math.sqrt(2))
+            layer.prior = "he"
+    for layer in layers:
+        if layer.bias is not None and not layer.bias.given:
+            layer.bias.mean.zero_()
+
+
+def spread_signal(net: nn.Module, inputs: Inputs, least: dict[Layer, float]) -> None:
+    """`least` says by how much the outputs of each layer have to differ."""
+    done: set[Layer] = set()
+
+    def scale(layer: Layer, arguments: tuple[Any, ...], named: dict[str, Any], z: Gaussian) -> Gaussian | None:
+        if layer in done:
+            return None
+        done.add(layer)
+        spread = z.mean.var(0).mean().sqrt().item()
+        factor = min(max(spread, least[layer]), LARGEST_SPREAD) / spread if spread > 0 else 1.0
+        if factor == 1:
+            return None
+        weight = layer.weight
+        assert weight is not None
+        weight.mean.mul_(factor)
+        weight.var.mul_(factor**2)
+        again: Gaussian = layer(*arguments, **named)
+        return again
+
+    watches = [layer.register_forward_hook(scale, with_kwargs=True) for layer in least]
+    try:
+        net(inputs)  # each layer sees what those before it say at their new scale
+    finally:
+        for watch in watches:
+            watch.remove()
+
+
+def match_variance(
+    net: nn.Module,
+    inputs: Inputs,
+    parameters: Sequence[GaussianParameter],
+    target_var: float,
+    head: int | None = None,
+    *,
+    required: bool,
+) -> None:
+    """Scale these variances by the one factor that gives all outputs, or those of one head, the targets' variance
+    in the mean. Where there is none they stay, or are refused."""
+    before = [parameter.var.clone() for parameter in parameters]
+
+    def scale_by(factor: float) -> None:
+        for parameter, var in zip(parameters, before, strict=True):
+            parameter.var.copy_(var * factor)
 
     def predictive_var(factor: float) -> float:
-        for parameter, var in zip(parameters, prior, strict=True):
-            parameter.var.copy_(var * factor)
-        out: Gaussian = net(inputs)
-        return out.variance.mean().item()
+        scale_by(factor)
+        outputs = gaussian_outputs(net(inputs))
+        chosen = outputs if head is None else outputs[head : head + 1]
+        return torch.cat([output.variance.flatten() for output in chosen]).mean().item()
 
-    factor = None
-    try:
-        with buffers_kept(net):
-            factor = bisect(predictive_var, target_var)
-    finally:
-        for parameter, var in zip(parameters, prior, strict=True):
-            parameter.var.copy_(var * (factor or 1.0))
-    if factor is None:
+    factor = bisect(predictive_var, target_var)
+    scale_by(factor or 1.0)
+    if factor is None and required:
         raise ValueError(
-            f"no factor between 1e-6 and 1e6 on the weight variances gives a predictive variance of {target_var} "
-            "at these inputs; the prior is unchanged"
+            "calibrate_prior: no factor between 1e-6 and 1e6 on the weights' variances gives a predictive variance "
+            f"of {target_var} at these inputs; are they of a usual scale? The prior is unchanged"
         )
-    return factor
 
 
 def bisect(rising: Callable[[float], float], target: float) -> float | None:
@@ -72,108 +244,15 @@ def bisect(rising: Callable[[float], float], target: float) -> float | None:
     return math.exp((low + high) / 2)
 
 
-@torch.no_grad()
-def keep_signal(net: nn.Module, inputs: Tensor, target_var: float = 1.0) -> bool:
-    """Of each hidden layer's E[w²] let no more than 4/L be variance, L the number of layers with weights; what the
-    predictions then lack of `target_var` the last layer gets. Returns whether anything had to change.
-
-    A norm divides by the whole spread of its units, that of their means and their variances alike. If a share r of
-    a layer's weights' second moment is variance, the share of its units' spread that is signal, 1 − ρ, becomes
-    (1 − r)(1 − ρ) behind it: with r = ⅔, which `match_prior` finds for ResNet18, nothing of an image is left
-    behind eighteen layers.
-    """
-    weighted = called_layers(net, inputs)
-    limit = SIGNAL / max(len(weighted), 1)
+def limit_variance(hidden: Sequence[Layer], limit: float) -> bool:
+    """Whether anything had to change."""
     changed = False
-    for layer in weighted[:-1]:
+    for layer in hidden:
         weight = layer.weight
-        if weight is None or limit >= 1:
-            continue
+        assert weight is not None
         square = weight.mean.square().mean().item()
-        share = weight.var.mean().item() / (weight.var.mean().item() + square)
-        if share > limit * (1 + 1e-4):  # beyond rounding
-            weight.var.mul_(square * limit / (1 - limit) / weight.var.mean().item())
+        var = weight.var.mean().item()
+        if limit < 1 and var / (var + square) > limit * (1 + 1e-4):  # beyond rounding
+            weight.var.mul_(square * limit / (1 - limit) / var)
             changed = True
-    if changed:
-        match_prior(net, inputs, target_var, layers=weighted[-1:])
     return changed
-
-
-@torch.no_grad()
-def spread_signal(net: nn.Module, inputs: Tensor, std: float = SPREAD) -> list[float]:
-    """Scale the weights of each hidden layer, means and standard deviations alike, so that the means of its outputs
-    differ by `std` from input to input; returns the factors, in the order in which a forward pass calls the layers.
-    Running statistics are left as they were.
-
-    He's scale keeps the size of a network's units, but with average pooling most of it is what all inputs have in
-    common, and the messages have little to tell images apart by. Mishkin and Matas (2016) scale ordinary networks
-    layer by layer to data; here it is the part that depends on the input that counts.
-    """
-    require_values("inputs", inputs)
-    require_positive("std", std)
-    if len(inputs) < 2:
-        raise ValueError(f"inputs must be at least two, to differ from each other, got {len(inputs)}")
-    hidden = {layer: layer.weight for layer in called_layers(net, inputs)[:-1] if layer.weight is not None}
-    before = [(weight.mean.clone(), weight.var.clone()) for weight in hidden.values()]
-    factors: dict[Layer, float] = {}
-
-    def scale(layer: Layer, arguments: tuple[Any, ...], named: dict[str, Any], z: Gaussian) -> Gaussian | None:
-        if layer in factors:
-            return None
-        spread = z.mean.var(0).mean().sqrt().item()
-        factors[layer] = std / spread if spread > 0 else 1.0
-        hidden[layer].mean.mul_(factors[layer])
-        hidden[layer].var.mul_(factors[layer] ** 2)
-        again: Gaussian = layer(*arguments, **named)
-        return again
-
-    watches = [layer.register_forward_hook(scale, with_kwargs=True) for layer in hidden]
-    try:
-        with buffers_kept(net):
-            net(inputs)  # each layer sees what those before it say at their new scale
-    except BaseException:
-        for weight, (mean, var) in zip(hidden.values(), before, strict=True):
-            weight.mean.copy_(mean)
-            weight.var.copy_(var)
-        raise
-    finally:
-        for watch in watches:
-            watch.remove()
-    return [factors[layer] for layer in hidden]
-
-
-def called_layers(net: nn.Module, inputs: Tensor) -> list[Layer]:
-    """The layers with weights that a forward pass calls, in the order of their first calls."""
-    called: dict[Layer, None] = {}
-
-    def note(layer: Layer, arguments: Any, z: Any) -> None:
-        called.setdefault(layer)
-
-    watches = [layer.register_forward_hook(note) for layer in weighted_layers(net)]
-    try:
-        with buffers_kept(net):
-            net(inputs)
-    finally:
-        for watch in watches:
-            watch.remove()
-    return list(called)
-
-
-def weighted_layers(net: nn.Module) -> list[Layer]:
-    return [part for part in net.modules() if isinstance(part, Layer) and "prior" in part.arguments]
-
-
-@torch.no_grad()
-def use_relu_prior(net: nn.Module) -> None:
-    """Weight means N(0, 2/fan_in) but for the last layer, which keeps N(0, 1/fan_in); zero bias means.
-
-    He et al.'s scale keeps a ReLU network's signal alive through its depth. For networks built with the default
-    `prior="he"`, whose means have variance 1/fan_in.
-    """
-    layers = weighted_layers(net)
-    for layer in layers[:-1]:
-        if layer.weight is not None:
-            layer.weight.mean.mul_(math.sqrt(2))
-    for layer in layers:
-        if layer.bias is not None:
-            layer.bias.mean.zero_()

@@ -81,7 +81,7 @@ from torchtagi.inference.statistics import (
     sharing_factors,
     totals,
 )
-from torchtagi.parameter import GaussianParameter, Positions
+from torchtagi.parameter import GaussianParameter, Positions, gaussian_parameters
 
 RULES = ("coherent", "capped", "paper")
 
@@ -232,7 +232,7 @@ class Update(torch.optim.Optimizer):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Apply the messages. A closure is evaluated first, with messages on; its value is returned."""
-        if self.has_hooks() or profiler_enabled():
+        if self.has_hooks():
             return self.watched_step(closure)
         return self.bare_step(closure)
 
@@ -241,10 +241,12 @@ class Update(torch.optim.Optimizer):
     step.hooked = True  # type: ignore[attr-defined]
 
     def has_hooks(self) -> bool:
+        """Whether anybody watches the steps."""
         return bool(
             self._optimizer_step_pre_hooks
             or self._optimizer_step_post_hooks
             or has_global_optimizer_hook(apart_from=refuse_gaussian_parameters)
+            or profiler_enabled()
         )
 
     def bare_step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -471,12 +473,3 @@ def group_of(described: dict[str, Any]) -> dict[str, Any]:
     if not tensors:
         raise ValueError("Update needs at least one GaussianParameter, and found none in the modules given")
     return {"params": tensors, **options}
-
-
-def gaussian_parameters(modules: Iterable[nn.Module]) -> list[GaussianParameter]:
-    found: dict[int, GaussianParameter] = {}
-    for module in modules:
-        for part in module.modules():
-            if isinstance(part, GaussianParameter):
-                found.setdefault(id(part), part)
-    return list(found.values())

@@ -1,6 +1,6 @@
 """Likelihoods: a loss to call `.backward()` on, prediction, log-probability of held-out data."""
 
-from torchtagi.likelihoods.classification import ClassPrediction, HierarchicalClassification, class_tree
+from torchtagi.likelihoods.classification import HierarchicalClassification, class_tree
 from torchtagi.likelihoods.heteroscedastic import HeteroscedasticRegression
 from torchtagi.likelihoods.observation import Likelihood
 from torchtagi.likelihoods.regression import Binary, Regression
@@ -10,7 +10,6 @@ BUILDABLE = ("Binary", "HeteroscedasticRegression", "HierarchicalClassification"
 __all__ = [
     "BUILDABLE",
     "Binary",
-    "ClassPrediction",
     "HeteroscedasticRegression",
     "HierarchicalClassification",
     "Likelihood",

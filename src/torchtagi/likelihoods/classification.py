@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from torchtagi.checks import require_labels
 from torchtagi.gaussian import Gaussian
 from torchtagi.likelihoods.link import LabelLikelihood
 from torchtagi.likelihoods.observation import Message, observe, require_output
+from torchtagi.prediction import ClassPrediction
 
 
 def class_tree(classes: int) -> Tensor:
@@ -48,28 +48,6 @@ def class_tree(classes: int) -> Tensor:
             node = sum(sizes[:level]) + (c >> (levels - level))
             code[c, node] = -1.0 if (c >> (levels - level - 1)) & 1 else 1.0
     return code
-
-
-@dataclass(frozen=True)
-class ClassPrediction:
-    """Class probabilities (N, C), and the two parts of each indicator's variance P(1 − P)."""
-
-    probs: Tensor
-    epistemic: Tensor
-    aleatoric: Tensor
-
-    @property
-    def labels(self) -> Tensor:
-        return self.probs.argmax(1)
-
-    @property
-    def confidence(self) -> Tensor:
-        return self.probs.amax(1)
-
-    @property
-    def entropy(self) -> Tensor:
-        terms: Tensor = torch.special.entr(self.probs)
-        return terms.sum(1)
 
 
 class HierarchicalClassification(LabelLikelihood):

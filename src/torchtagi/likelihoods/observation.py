@@ -66,8 +66,8 @@ class Send(torch.autograd.Function):
         if weight.item() != 1:
             raise RuntimeError(
                 f"the loss of a likelihood was multiplied by {weight.item():g} before backward(). Bayes' rule "
-                "has no weights: call backward() on the loss itself, or on a sum of losses; no GradScaler is needed, "
-                "and how much an observation counts is its noise_std"
+                "has no weights: call backward() on the loss itself, or on a sum of losses; no GradScaler is "
+                "needed, and how much an observation counts is its noise_std"
             )
         gradient, curvature, *plain = ctx.saved_tensors
         to_plain = [part if asked else None for part, asked in zip(plain, ctx.needs_input_grad[2:4], strict=False)]

@@ -13,7 +13,7 @@ from torchtagi.checkpoint import CheckpointError
 from torchtagi.experiments.baselines.config import RivalConfig
 from torchtagi.experiments.classify.prediction import channels_last, from_draws
 from torchtagi.experiments.runs.folder import Row, Run
-from torchtagi.likelihoods import ClassPrediction
+from torchtagi.prediction import ClassPrediction
 
 
 class Rival(ABC):

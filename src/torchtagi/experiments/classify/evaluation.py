@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchtagi import metrics
 from torchtagi.experiments import data
 from torchtagi.experiments.baselines import load_rival
-from torchtagi.experiments.classify.learner import Predictor
-from torchtagi.experiments.classify.prediction import Scores, channels_last, predict, scores
 from torchtagi.experiments.classify.tasks import Task, find_task
-from torchtagi.experiments.runs.folder import EVALUATION, Run, RunError
-from torchtagi.likelihoods import ClassPrediction, HierarchicalClassification
+from torchtagi.experiments.runs.folder import EVALUATION, Row, Run, RunError
+from torchtagi.model import Classifier, load
 from torchtagi.nn.affine import PRECISIONS, multiply_in
+from torchtagi.prediction import ClassPrediction
 
 UNCERTAINTIES: dict[str, Callable[[ClassPrediction], Tensor]] = {
     "entropy": lambda prediction: prediction.entropy,
@@ -31,7 +30,7 @@ UNCERTAINTIES: dict[str, Callable[[ClassPrediction], Tensor]] = {
 """Three measures of how foreign an image looks; larger is more foreign."""
 
 
-def out_of_distribution(inside: ClassPrediction, outside: ClassPrediction) -> dict[str, Scores]:
+def out_of_distribution(inside: ClassPrediction, outside: ClassPrediction) -> dict[str, Row]:
     """For each measure, the AUROC of telling foreign images from the task's own, and the share of the task's
     own that is taken for foreign at the threshold which finds 95 % of the foreign ones."""
     foreign = torch.cat([torch.zeros(len(inside.probs)), torch.ones(len(outside.probs))])
@@ -53,10 +52,10 @@ class Evaluation:
     test: data.ImageSet
     labels: Tensor
     prediction: ClassPrediction
-    scores: Scores
+    scores: Row
     confusion: Tensor
     outside: ClassPrediction | None
-    detection: dict[str, Scores] | None
+    detection: dict[str, Row] | None
     note: str | None
     """Why there is no `detection`, if there is none."""
     epochs: int
@@ -85,39 +84,32 @@ class Evaluation:
             **self.scores,
             "confusion": self.confusion.tolist(),
             "out_of_distribution": self.detection,
-            "out_of_distribution_set": self.task.outside,
+            "out_of_distribution_set": self.task.ood,
             "out_of_distribution_note": self.note,
             "reliability": self.reliability(),
             "entropy_quantiles": [round(value, 6) for value in self.entropy_quantiles.tolist()],
         }
 
 
-def load_model(run: Run, device: str = "cpu") -> tuple[nn.Module, HierarchicalClassification]:
-    """A TAGI run's network and likelihood, ready to predict."""
-    with torch.random.fork_rng(devices=[]):  # layers draw a prior when they are built, for nothing here
-        saved = run.load()
-    if not isinstance(saved.likelihood, HierarchicalClassification):
-        raise RunError(f"{run.folder} is not a classifier: its likelihood is {type(saved.likelihood).__name__}")
-    multiply_in(saved.net, PRECISIONS[run.config.get("precision", "float32")])
-    return channels_last(saved.net, device).eval(), saved.likelihood.to(device).eval()
+def load_model(run: Run, device: str = "cpu") -> Classifier:
+    """A TAGI run's classifier, ready to predict."""
+    run.require_checkpoint()
+    model = load(run.checkpoint)
+    if not isinstance(model, Classifier):
+        raise RunError(f"{run.folder} is not a run of a classifier")
+    multiply_in(model.predicting, PRECISIONS[run.config.get("precision", "float32")])
+    return model.to(device)
 
 
-@dataclass(frozen=True)
-class GaussianPredictor:
-    """A TAGI network that has been loaded from its file alone."""
+class Predictor(Protocol):
+    """Class probabilities for preprocessed images (N, C, H, W)."""
 
-    net: nn.Module
-    likelihood: HierarchicalClassification
-
-    def predict(self, images: Tensor) -> ClassPrediction:
-        return predict(self.net, self.likelihood, images)
+    def predict(self, images: Tensor) -> ClassPrediction: ...
 
 
 def load_predictor(run: Run, device: str = "cpu") -> Predictor:
     """Whatever learned in `run`, ready to predict."""
-    if run.method == "tagi":
-        return GaussianPredictor(*load_model(run, device))
-    return load_rival(run, device)
+    return load_model(run, device) if run.method == "tagi" else load_rival(run, device)
 
 
 def evaluate(run: Run, download: bool = True, progress: Callable[[str], None] | None = None) -> Evaluation:
@@ -136,10 +128,10 @@ def evaluate(run: Run, download: bool = True, progress: Callable[[str], None] | 
     prediction = predictor.predict(test.images)
     outside, note = None, None
     try:
-        say(f"looking for {task.outside}")
-        foreign = data.load(task.outside, "test", preprocessing=test.preprocessing, download=download)
+        say(f"looking for {task.ood}")
+        foreign = data.load(task.ood, "test", preprocessing=test.preprocessing, download=download)
         images = foreign.subset(limit).to("cpu", torch.channels_last).images
-        say(f"predicting {len(images):,} images of {task.outside}")
+        say(f"predicting {len(images):,} images of {task.ood}")
         outside = predictor.predict(images)
     except data.DataError as error:
         note = f"out-of-distribution detection skipped: {error}"
@@ -148,7 +140,7 @@ def evaluate(run: Run, download: bool = True, progress: Callable[[str], None] | 
         test=test,
         labels=test.labels,
         prediction=prediction,
-        scores=scores(prediction, test.labels),
+        scores=metrics.classification_scores(prediction.probs, test.labels),
         confusion=metrics.confusion_matrix(prediction.probs, test.labels),
         outside=outside,
         detection=None if outside is None else out_of_distribution(prediction, outside),

@@ -16,7 +16,6 @@ from torchtagi.experiments import networks as models
 from torchtagi.experiments.data import Preprocessing, augment_crop_flip, augment_shift
 from torchtagi.experiments.data.cifar import CIFAR10_CLASSES, CIFAR10_PREPROCESSING
 from torchtagi.experiments.data.mnist import MNIST_MEAN
-from torchtagi.inference.prior import SPREAD
 
 
 @dataclass(frozen=True)
@@ -27,16 +26,14 @@ class Network:
     """The Gaussian network; `build(classes, layers=torch.nn)` makes the ordinary one."""
     paper_error: Mapping[int, float]
     paper_augments: bool = False
-    norms: bool = True
-    """Whether it has norm layers; then `build` takes `norm_first`, which puts them before the ReLUs."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A labelled image set, and the set whose images are foreign to it."""
+    """A labelled image set, and another one whose images are out of its distribution."""
 
     name: str
-    outside: str
+    ood: str
     networks: Mapping[str, Network]
     default_epochs: int
     thing: str
@@ -46,9 +43,6 @@ class Task:
     preprocessing: Preprocessing
     augment: Callable[[Tensor], Tensor]
     """A random variation of each image that leaves its class alone."""
-    signal_spread: float
-    """How much the prior means of hidden units differ between images by default (`prior.spread_signal`); 0 leaves
-    them at He's scale."""
 
     @property
     def default_network(self) -> str:
@@ -63,21 +57,20 @@ class Task:
 TASKS: Mapping[str, Task] = {
     "mnist": Task(
         name="mnist",
-        outside="fashion-mnist",
-        networks={"cnn": Network(models.mnist_cnn, {1: 1.88, 50: 0.64}, norms=False)},
+        ood="fashion-mnist",
+        networks={"cnn": Network(models.mnist_cnn, {1: 1.88, 50: 0.64})},
         default_epochs=10,
         thing="digit",
         classes=tuple("0123456789"),
         image_shape=(1, 28, 28),
         preprocessing=Preprocessing.centred(MNIST_MEAN),
         augment=augment_shift,
-        signal_spread=0.0,
     ),
     "cifar10": Task(
         name="cifar10",
-        outside="tinyimagenet",
+        ood="tinyimagenet",
         networks={
-            "3conv": Network(models.cifar_3conv, {1: 44.3, 50: 23.6}, norms=False),
+            "3conv": Network(models.cifar_3conv, {1: 44.3, 50: 23.6}),
             "3conv-ln": Network(partial(models.cifar_3conv, norm="layer"), {1: 41.4, 50: 22.6}),
             "3conv-bn": Network(partial(models.cifar_3conv, norm="batch"), {1: 42.6, 50: 22.0}),
             "resnet18": Network(models.resnet18, {1: 65.9, 50: 13.8}, paper_augments=True),
@@ -89,7 +82,6 @@ TASKS: Mapping[str, Task] = {
         image_shape=(3, 32, 32),
         preprocessing=CIFAR10_PREPROCESSING,
         augment=augment_crop_flip,
-        signal_spread=SPREAD,
     ),
 }
 

@@ -18,7 +18,7 @@ from torchtagi.experiments.cli.shared import AsJson, RunFolder, console, one_lin
 from torchtagi.experiments.data.picture import Picture, read_picture
 from torchtagi.experiments.gan.tasks import GAN_TASKS
 from torchtagi.experiments.runs.folder import Run, RunError
-from torchtagi.likelihoods import ClassPrediction
+from torchtagi.prediction import ClassPrediction
 
 BAR = 24
 

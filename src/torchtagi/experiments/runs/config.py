@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import platform
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import torch
-from torch import Tensor
 
 import torchtagi
 from torchtagi.experiments import data
 from torchtagi.experiments.runs.folder import Row, RunError
+from torchtagi.fitting import epoch_order
 
 
 @dataclass(frozen=True)
@@ -23,14 +23,15 @@ class RunConfig:
     task: str
     network: str
     setting: str
-    seed: int
     epochs: int
     batch_size: int
-    samples: int | None
-    """Train on the first so many images only."""
-    test_samples: int | None
-    device: str
     threads: int
+    device: str = "cpu"
+    seed: int = 0
+    samples: int | None = None
+    """Train on so many images only."""
+    test_samples: int | None = None
+    """Test on the first so many images only."""
 
     @property
     def name(self) -> str:
@@ -77,38 +78,29 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class ClassifierConfig(RunConfig):
-    """Of a classifier, TAGI's or a rival's: whether and when its images are varied."""
+    """Of a classifier, TAGI's or a baseline's."""
 
-    augment: bool
-    augment_from: int
-    """The first epoch, counted from 1, whose images are varied."""
-    draw_samples: bool = field(default=False, kw_only=True)
-    """The `samples` are drawn by the seed, the same for every method, and are not the first ones."""
-    measure_every: int = field(default=1, kw_only=True)
+    augment: bool = True
+    """Images are varied at random."""
+    measure_every: int = 1
     """The test set is measured after every so-manieth epoch, and after the last: with few images to learn, that
     takes longer than they do."""
 
     def check_sizes(self) -> None:
-        for name in ("epochs", "batch_size", "threads", "augment_from", "measure_every"):
+        for name in ("epochs", "batch_size", "threads", "measure_every"):
             whole(name, getattr(self, name), 1)
         for name in ("samples", "test_samples"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), 1)
         self.check_seed()
 
-    def augments_in(self, epoch: int) -> bool:
-        """Whether images are varied in the epoch of that number, counted from 0."""
-        return self.augment and epoch + 1 >= self.augment_from
-
-    def measures_in(self, epoch: int) -> bool:
-        """Whether the test set is measured after the epoch of that number, counted from 0."""
-        return (epoch + 1) % self.measure_every == 0 or epoch + 1 >= self.epochs
-
-    def sample_index(self, images: int) -> slice | Tensor:
-        """Which of so many training images are learned."""
-        if self.samples is None or not self.draw_samples:
-            return slice(self.samples)
-        return data.epoch_order(images, self.seed, -1)[: self.samples]
+    def split(self, sets: data.TrainTest) -> data.TrainTest:
+        """What is learned and what it is measured on: as much of the two halves as was asked for. Few training
+        images are drawn by the seed, the same for every method."""
+        train = sets.train
+        if self.samples is not None:
+            train = train.subset(epoch_order(len(train), self.seed, -1)[: self.samples])
+        return data.TrainTest(train, sets.test.subset(slice(self.test_samples)))
 
 
 def with_changes(config: type[RunConfig], given: dict[str, Any], pairs: list[str]) -> dict[str, Any]:

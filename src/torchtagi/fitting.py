@@ -1,0 +1,343 @@
+"""Going through data in epochs: any learner, any number of epochs, and going on where it stopped.
+
+    fit = Fit(learner, Batches((x, y), 16, seed=0), epochs=10)
+    for event in fit.events():           # a Step after each batch, an EpochEnd after each epoch
+        ...                              # stop whenever you like: fit.position() is the place to go on from
+
+A fit continued from any position ends with the same bits as one that was never interrupted (on a CPU, with the same
+number of threads): the order of tensors and data sets depends on seed and epoch alone, that of a `DataLoader` on
+torch's generator, whose state is part of the position.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+
+from torchtagi.gaussian import Gaussian, cat
+
+CURVE_POINTS = 30  # how finely an epoch's training error is kept: enough to see its shape in a plot
+
+Row = dict[str, Any]
+Augment = Callable[[Any], Any]
+
+
+class Learner(Protocol):
+    """What learns from batches: a model of this library, or a baseline it is compared with."""
+
+    epochs: int
+    """How many it has learned."""
+
+    def get_ready(self, batches: Batches) -> None:
+        """Called before the first epoch of a fit, to look at the data."""
+
+    def start_epoch(self, epoch: int) -> bool:
+        """Called before the first batch of an epoch, counted from 0, and again if it is resumed in its middle.
+        Returns whether its inputs are to be augmented."""
+
+    def end_epoch(self) -> None:
+        """Called after the last batch."""
+
+    def learn(self, x: Any, y: Any) -> tuple[float, Row]:
+        """Learn one batch; returns the sum of its errors before it was learned, and numbers that are averaged over
+        the epoch. FloatingPointError if the numbers blow up."""
+
+    def training_error(self, total: float, samples: int) -> float:
+        """A mean error from a sum of errors."""
+
+    def measures(self) -> Row:
+        """What else is worth knowing at this moment: part of an epoch's row."""
+
+
+class Batches:
+    """Data in batches: `(x, y)`, a `Dataset` of such pairs, or a `DataLoader` whose own batches are taken."""
+
+    def __init__(self, source: Any, batch_size: int, seed: int) -> None:
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise ValueError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
+        self.source, self.batch_size, self.seed = source, batch_size, seed
+        self.samples: int | None = None
+        if isinstance(source, tuple | list) and len(source) == 2:
+            sizes = [len(part) for part in source]
+            if sizes[0] != sizes[1] or not sizes[0]:
+                raise ValueError(
+                    f"x and y must have as many entries, and at least one; got {sizes[0]} and {sizes[1]}"
+                )
+            self.samples = sizes[0]
+        elif isinstance(source, DataLoader):
+            sampler = source.sampler if source.batch_sampler is not None else None
+            self.samples = None if isinstance(source.dataset, IterableDataset) else sized(sampler or source.dataset)
+        elif isinstance(source, IterableDataset):
+            self.source = DataLoader(source, batch_size)
+        elif isinstance(source, Dataset) or hasattr(source, "__getitem__"):
+            self.samples = sized(source)
+            if not self.samples:
+                raise ValueError("the data set is empty")
+        else:
+            raise TypeError(
+                f"data must be a pair (x, y), a Dataset or a DataLoader of such pairs, got {type(source).__name__}"
+            )
+
+    def first(self, count: int) -> tuple[Any, Any]:
+        """The first inputs and targets that the first epoch shows, without disturbing anybody's order."""
+        own = getattr(self.source, "generator", None)
+        states = torch.get_rng_state(), None if own is None else own.get_state()
+        inputs: list[Any] = []
+        targets: list[Any] = []
+        for x, y in self.epoch(0):
+            inputs.append(x)
+            targets.append(y)
+            if sum(map(len, inputs)) >= count:
+                break
+        torch.set_rng_state(states[0])
+        if own is not None:
+            own.set_state(states[1])
+        if not inputs:
+            raise ValueError("the data are empty: no batch came")
+        return concatenated(inputs)[:count], joined(targets)[:count]
+
+    def epoch(self, epoch: int, skip: int = 0) -> Iterator[tuple[Any, Any]]:
+        """The batches of an epoch, counted from 0, but for the first `skip`."""
+        if isinstance(self.source, DataLoader):
+            for number, batch in enumerate(self.source):
+                if number >= skip:
+                    yield pair_of(batch)
+            return
+        assert self.samples is not None
+        order = epoch_order(self.samples, self.seed, epoch)
+        for rows in order[skip * self.batch_size :].split(self.batch_size):
+            if isinstance(self.source, tuple | list):
+                yield taken(self.source[0], rows), taken(self.source[1], rows)
+            else:
+                yield pair_of(default_collate([self.source[row] for row in rows.tolist()]))
+
+
+def sized(source: Any) -> int | None:
+    try:
+        return len(source)
+    except TypeError:
+        return None
+
+
+def pair_of(batch: Any) -> tuple[Any, Any]:
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        raise TypeError(f"each batch must be a pair of inputs and targets, got {type(batch).__name__}")
+    return batch[0], batch[1]
+
+
+def taken(values: Any, rows: Tensor) -> Any:
+    """Rows of a tensor or a Gaussian, an array or a list."""
+    if isinstance(values, Tensor):
+        return values[rows.to(values.device)]
+    if isinstance(values, list | tuple):
+        return [values[row] for row in rows.tolist()]
+    return values[rows.numpy() if type(values).__module__ == "numpy" else rows]
+
+
+def joined(targets: list[Any]) -> Any:
+    """Targets of several batches as one."""
+    if isinstance(targets[0], Tensor):
+        return torch.cat(targets)
+    return [entry for part in targets for entry in part]
+
+
+def concatenated(parts: list[Any]) -> Any:
+    return cat(parts) if isinstance(parts[0], Gaussian) else torch.cat([torch.as_tensor(part) for part in parts])
+
+
+def epoch_order(samples: int, seed: int, epoch: int) -> Tensor:
+    """A permutation that depends on `(seed, epoch)` alone. The pair is hashed, because neighbouring seeds and
+    epochs must not share orders, as `seed + epoch` would."""
+    digest = hashlib.blake2b(f"{seed}:{epoch}".encode(), digest_size=8).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+    return torch.randperm(samples, generator=generator)
+
+
+@dataclass
+class EpochSums:
+    """What an unfinished epoch has added up; part of a position in its middle."""
+
+    batches: int = 0
+    samples: int = 0
+    errors: float = 0.0
+    seconds: float = 0.0
+    reports: dict[str, float] = field(default_factory=dict)
+    """The sums of the steps' reports."""
+    curve: list[tuple[int, float]] = field(default_factory=list)
+    """(samples seen in this epoch, error on those since the point before)."""
+    curve_samples: int = 0
+    curve_errors: float = 0.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """After a batch. `error` is this epoch's so far, on samples not yet learned from in it."""
+
+    epoch: int
+    samples: int
+    of_samples: int | None
+    error: float
+    report: Row
+    samples_per_second: float
+
+
+@dataclass(frozen=True)
+class EpochEnd:
+    """After an epoch: its row of the history."""
+
+    row: Row
+
+
+class Fit:
+    """A learner going through data for so many more epochs."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        batches: Batches,
+        epochs: int,
+        augment: Augment | None = None,
+        validate: Callable[[int], Row] | None = None,
+    ) -> None:
+        if not isinstance(epochs, int) or epochs < 1:
+            raise ValueError(f"epochs must be a whole number of at least 1, got {epochs!r}")
+        learner.get_ready(batches)
+        self.learner, self.batches, self.augment, self.validate = learner, batches, augment, validate
+        self.last = learner.epochs + epochs
+        self.sums = EpochSums()
+        self.order_state = torch.get_rng_state()
+        """torch's generator when this epoch began: a DataLoader draws its order from it."""
+
+    @property
+    def done(self) -> bool:
+        return self.learner.epochs >= self.last
+
+    def events(self) -> Iterator[Step | EpochEnd]:
+        """Go on to the end; each event comes at a moment whose position can be kept."""
+        learner = self.learner
+        while not self.done:
+            sums, epoch = self.sums, learner.epochs
+            augment = self.augment if learner.start_epoch(epoch) else None
+            for x, y in self.batches_left():
+                start = time.perf_counter()
+                try:
+                    errors, report = learner.learn(x if augment is None else augment(x), y)
+                except (FloatingPointError, ValueError) as error:
+                    raise type(error)(f"epoch {epoch + 1}, batch {sums.batches + 1}: {error}") from error
+                self.add(len(x), errors, report, time.perf_counter() - start)
+                error_so_far = learner.training_error(sums.errors, sums.samples)
+                rate = sums.samples / sums.seconds
+                yield Step(epoch + 1, sums.samples, self.batches.samples, error_so_far, report, rate)
+            yield self.finish_epoch()
+
+    def add(self, samples: int, errors: float, report: Row, seconds: float) -> None:
+        """Add a batch to the sums of its epoch."""
+        sums = self.sums
+        sums.batches += 1
+        sums.samples += samples
+        sums.errors += errors
+        sums.seconds += seconds
+        sums.curve_samples += samples
+        sums.curve_errors += errors
+        for name, value in report.items():
+            sums.reports[name] = sums.reports.get(name, 0.0) + value
+        every = math.ceil((self.batches.samples or 2**20) / self.batches.batch_size / CURVE_POINTS)
+        if sums.batches % every == 0:
+            self.end_curve_point()
+
+    def keep(self, row: Row) -> None:
+        """Called at the end of each epoch, at a moment whose position can be kept."""
+
+    def batches_left(self) -> Iterator[tuple[Any, Any]]:
+        now = torch.get_rng_state()
+        if self.sums.batches:
+            torch.set_rng_state(self.order_state)
+        else:
+            self.order_state = now
+        left = self.batches.epoch(self.learner.epochs, self.sums.batches)
+        first = next(left, None)
+        if self.sums.batches:
+            torch.set_rng_state(now)  # what was drawn to find the place again was drawn before
+        if first is None:
+            if not self.sums.batches:
+                raise ValueError("the data are empty: no batch came")
+            return
+        yield first
+        yield from left
+
+    def end_curve_point(self) -> None:
+        sums = self.sums
+        if sums.curve_samples:
+            error = self.learner.training_error(sums.curve_errors, sums.curve_samples)
+            sums.curve.append((sums.samples, round(error, 3)))
+        sums.curve_samples, sums.curve_errors = 0, 0.0
+
+    def finish_epoch(self) -> EpochEnd:
+        sums, learner = self.sums, self.learner
+        self.end_curve_point()
+        learner.end_epoch()
+        row = {
+            "epoch": learner.epochs,
+            **(self.validate(learner.epochs) if self.validate is not None else {}),
+            "train_error": round(learner.training_error(sums.errors, sums.samples), 4),
+            **learner.measures(),
+            **{name: total / sums.batches for name, total in sums.reports.items()},
+            "seconds": round(sums.seconds, 3),
+            "samples_per_second": round(sums.samples / sums.seconds, 1),
+            "train_curve": [list(point) for point in sums.curve],
+        }
+        self.sums = EpochSums()
+        self.keep(row)
+        return EpochEnd(row)
+
+    # ---- the place to go on from, as JSON -----------------------------------------------------------------
+
+    def position(self) -> Row:
+        return {
+            "last": self.last,
+            "seed": self.batches.seed,
+            "sums": asdict(self.sums),
+            "order_state": encoded(self.order_state),
+            "random": random_states(),
+        }
+
+    def go_to(self, position: Row) -> None:
+        """Go on from there; the learner must be what it was then. Raises what a malformed position trips over."""
+        sums = EpochSums(**position["sums"])
+        sums.curve = [(int(samples), float(error)) for samples, error in sums.curve]
+        self.order_state = decoded(position["order_state"])
+        self.batches.seed = int(position["seed"])
+        set_random_states(position["random"])
+        self.sums = sums
+
+
+def encoded(state: Tensor) -> str:
+    return base64.b64encode(state.numpy().tobytes()).decode()
+
+
+def decoded(text: str) -> Tensor:
+    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
+
+
+def random_states() -> dict[str, str]:
+    """Of torch's global generators."""
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        states |= {f"cuda:{n}": torch.cuda.get_rng_state(n) for n in range(torch.cuda.device_count())}
+    return {name: encoded(state) for name, state in states.items()}
+
+
+def set_random_states(states: dict[str, str]) -> None:
+    torch.set_rng_state(decoded(states["cpu"]))
+    for name, text in states.items():
+        if name != "cpu" and torch.cuda.is_available():
+            torch.cuda.set_rng_state(decoded(text), name)

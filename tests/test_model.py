@@ -1,0 +1,568 @@
+"""Classifier and Regressor: they learn from whatever holds data, say what they do not know, and come back from files."""
+
+import math
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+import torchtagi as tagi
+from torchtagi.fitting import Batches, epoch_order
+from torchtagi.inference.conditioning import condition
+from torchtagi.inference.prior import calibrate_prior
+from torchtagi.standardising import Standardiser
+
+
+def blobs(n: int = 300, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Three classes of points in four dimensions that touch each other."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randint(0, 3, (n,), generator=generator)
+    centres = torch.tensor([[2.0, 0, 0, 1], [0, 2, 0, -1], [-1, -1, 2, 0]])
+    return centres[y] + torch.randn(n, 4, generator=generator) * 0.7, y
+
+
+def lines(n: int = 400, seed: int = 0, noise: float = 0.5) -> tuple[torch.Tensor, torch.Tensor]:
+    """y = 100 + 20 x₁ − 10 x₂ on inputs of very different scales."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 2, generator=generator)
+    y = 100 + 20 * x[:, 0] - 10 * x[:, 1] + noise * torch.randn(n, generator=generator)
+    return x * torch.tensor([1000.0, 0.01]) + torch.tensor([5e4, 3.0]), y
+
+
+def small_net(inputs: int = 4, outputs: int = 3, layers=tagi.nn) -> torch.nn.Module:
+    return layers.Sequential(layers.Linear(inputs, 32), layers.ReLU(), layers.Linear(32, outputs))
+
+
+def classifier(classes=3) -> tagi.Classifier:
+    torch.manual_seed(0)
+    return tagi.Classifier(small_net(), classes=classes)
+
+
+def state(model) -> dict[str, torch.Tensor]:
+    parts = {"net": model.net, "predicting": model.predicting, "likelihood": model.likelihood, "link": model.link}
+    return {
+        f"{part}.{key}": value.clone()
+        for part, module in parts.items()
+        for key, value in module.state_dict().items()
+    }
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+# ---- learning ------------------------------------------------------------------------------------------------
+
+
+def test_five_lines_learn_from_an_ordinary_torch_network() -> None:
+    x, y = blobs()
+    torch.manual_seed(0)
+    net = small_net(layers=torch.nn)
+    model = tagi.Classifier(net, classes=3)
+    history = model.fit((x[:200], y[:200]), epochs=5, validation=(x[200:], y[200:]))
+    assert [row["epoch"] for row in history] == [1, 2, 3, 4, 5]
+    assert history[-1]["error"] < 8
+    assert history[-1]["train_error"] < history[0]["train_error"]
+    assert model.evaluate(x[200:], y[200:])["error"] == history[-1]["error"]
+    assert not any(isinstance(part, tagi.GaussianParameter) for part in net.modules()), (
+        "the user's network is left alone"
+    )
+
+
+def test_a_prediction_says_what_it_does_not_know() -> None:
+    x, y = blobs()
+    model = classifier()
+    model.fit((x, y), epochs=3)
+    near, far = model.predict(x[:50]), model.predict(x[:50] * 0 + torch.tensor([0.5, 0.5, 0.5, 0.0]))
+    assert torch.allclose(near.probs.sum(1), torch.ones(50), atol=1e-5)
+    assert torch.allclose(near.epistemic + near.aleatoric, near.probs * (1 - near.probs), atol=1e-6)
+    assert far.entropy.mean() > near.entropy.mean(), "between the classes it is less sure"
+    assert near.confidence.shape == near.labels.shape == (50,)
+
+
+class Pairs(Dataset):
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        return self.x[index], self.y[index]
+
+
+class Stream(IterableDataset):
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __iter__(self):
+        return iter(zip(self.x, self.y, strict=True))
+
+
+SOURCES = {
+    "pair": lambda x, y: (x, y),
+    "list": lambda x, y: [x, y],
+    "tensor data set": TensorDataset,
+    "own data set": Pairs,
+    "loader": lambda x, y: DataLoader(TensorDataset(x, y), batch_size=64, shuffle=True),
+    "iterable": Stream,
+    "numpy": lambda x, y: (x.numpy(), y.numpy()),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_data_come_in_any_form(source) -> None:
+    x, y = blobs()
+    model = classifier()
+    history = model.fit(SOURCES[source](x, y), epochs=2, validation=SOURCES[source](x, y))
+    assert history[-1]["error"] < 8
+    assert model.average.count == 2 * math.ceil(300 / 16) or source == "loader"
+
+
+def test_a_data_set_learns_what_its_tensors_learn() -> None:
+    x, y = blobs()
+    models = [classifier(), classifier()]
+    models[0].fit((x, y), epochs=2, seed=3)
+    models[1].fit(TensorDataset(x, y), epochs=2, seed=3)
+    assert same(state(models[0]), state(models[1]))
+
+
+@pytest.mark.parametrize("batch_size", [1, 16, 33, 300])
+def test_a_batch_of_any_size_learns_as_well(batch_size) -> None:
+    x, y = blobs(600)
+    model = classifier()
+    model.fit((x[:300], y[:300]), epochs=2, batch_size=batch_size)
+    assert model.evaluate(x[300:], y[300:])["error"] < 9
+
+
+def test_whole_batches_are_learned_in_chunks_to_the_bit() -> None:
+    x, y = blobs(96)
+    models = [classifier(), classifier()]
+    models[0].fit((x, y), batch_size=16, seed=1)
+    models[1].fit((x, y), batch_size=96, seed=1)
+    assert same(state(models[0]), state(models[1]))
+
+
+def test_fit_is_the_lower_floors_own_steps() -> None:
+    """The first epoch is calibrate_prior and condition, nothing else."""
+    x, y = blobs(64)
+    model = classifier()
+    torch.manual_seed(0)
+    net = small_net(outputs=4 if model.likelihood.outputs == 4 else model.likelihood.outputs)
+    net.load_state_dict(model.net.state_dict())
+    order = epoch_order(64, 5, 0)
+    calibrate_prior(net, x[order[:16]])
+    likelihood = tagi.HierarchicalClassification(3, noise_std=0.01, learn_noise=True)
+    update = tagi.Update(net)
+    for rows in order.split(16):
+        condition(net, likelihood, update, x[rows], y[rows])
+    model.fit((x, y), seed=5)
+    for mine, theirs in zip(model.net.parameters(), net.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_update_learns_a_stream_one_by_one() -> None:
+    x, y = blobs(500)
+    model = classifier()
+    for row in range(400):
+        report = model.update(x[row : row + 1], y[row : row + 1])
+    assert report["innovation"] >= 0
+    assert model.evaluate(x[400:], y[400:])["error"] < 10
+    assert model.average.count == 400
+
+
+def test_augmentation_begins_with_the_second_epoch_and_gets_whole_batches() -> None:
+    x, y = blobs(64)
+    seen = []
+
+    def shifted(batch: torch.Tensor) -> torch.Tensor:
+        seen.append(len(batch))
+        return batch + 0.1
+
+    classifier().fit((x, y), epochs=3, batch_size=32, augment=shifted)
+    assert seen == [32] * 4
+
+
+def test_seeds_decide_everything() -> None:
+    x, y = blobs(100)
+    results = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        model = tagi.Classifier(small_net(), classes=3)
+        model.fit((x, y), epochs=2)
+        results.append(state(model))
+    assert same(results[0], results[1])
+    assert not same(results[0], results[2])
+
+
+# ---- labels --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "names", [["ash", "birch", "oak"], [7, 100, -3], ["1", "0", "2"]], ids=["strings", "integers", "digits as text"]
+)
+def test_labels_may_be_anything(names) -> None:
+    x, y = blobs()
+    labels = [names[place] for place in y.tolist()]
+    if isinstance(names[0], int):
+        labels = torch.tensor(labels)
+    model = classifier(names)
+    model.fit((x, labels), epochs=2)
+    plain = classifier()
+    torch.manual_seed(0)
+    assert model.evaluate(x, labels)["error"] < 8
+    predicted = model.predict(x).labels
+    assert set(predicted if isinstance(predicted, list) else predicted.tolist()) == set(names)
+    plain.net.load_state_dict(model.net.state_dict())
+    with pytest.raises(ValueError, match=r"label 'elm' is not among the classes"):
+        model.update(x[:2], ["elm", names[0]])
+
+
+def test_labels_out_of_range_are_named() -> None:
+    x, y = blobs(32)
+    with pytest.raises(ValueError, match="epoch 1, batch 1: labels.*3"):
+        classifier().fit((x, y.clamp_min(3)))
+
+
+@pytest.mark.parametrize("classes", [["a", "a"], [1.5, 2.5], 1, 0])
+def test_classes_are_checked(classes) -> None:
+    with pytest.raises((TypeError, ValueError), match="classes"):
+        tagi.Classifier(small_net(), classes=classes)
+
+
+def test_two_classes_and_many() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 4, generator=generator)
+    for classes, outputs in ((2, 2), (40, 40)):
+        y = ((x[:, 0] * 3).floor().long() % classes).clamp(0, classes - 1)
+        model = tagi.Classifier(small_net(outputs=outputs), classes=classes)
+        model.fit((x, y), epochs=2)
+        assert model.predict(x).probs.shape == (400, classes)
+
+
+def test_the_last_layer_must_fit_the_classes() -> None:
+    with pytest.raises(ValueError, match="has 7 outputs, but there are 3 classes"):
+        tagi.Classifier(small_net(outputs=7), classes=3)
+
+
+# ---- regression ----------------------------------------------------------------------------------------------
+
+
+def regressor(noise="learned", outputs: int = 1) -> tagi.Regressor:
+    torch.manual_seed(0)
+    return tagi.Regressor(small_net(2, outputs), noise=noise)
+
+
+@pytest.mark.parametrize("noise", ["learned", "predicted", 0.5])
+def test_regression_is_in_the_targets_units(noise) -> None:
+    x, y = lines(800, noise=2.0)
+    model = regressor(2.0 if noise == 0.5 else noise)
+    history = model.fit((x[:600], y[:600]), epochs=20)
+    scores = model.evaluate(x[600:], y[600:])
+    assert scores["rmse"] < 2.8, "the noise is 2"
+    assert 0.88 <= scores["coverage_95"] <= 1
+    prediction = model.predict(x[600:])
+    assert prediction.mean.shape == (200,)
+    assert torch.allclose(prediction.std.square(), prediction.epistemic + prediction.aleatoric)
+    assert prediction.aleatoric.sqrt().mean() == pytest.approx(2.0, rel=0.3)
+    low, high = prediction.interval(0.5)
+    assert ((low < y[600:]) & (y[600:] < high)).float().mean() == pytest.approx(0.5, abs=0.2)
+    assert history[-1]["train_error"] == pytest.approx(2.0, rel=0.4)
+
+
+def test_each_target_has_a_noise_of_its_own() -> None:
+    x, y = lines(600, noise=0.0)
+    generator = torch.Generator().manual_seed(3)
+    targets = torch.stack([y, y], 1) + torch.tensor([0.5, 8.0]) * torch.randn(600, 2, generator=generator)
+    model = regressor(outputs=2)
+    model.fit((x, targets), epochs=20)
+    noise = model.predict(x).aleatoric.sqrt().mean(0)
+    assert noise[1] == pytest.approx(8.0, rel=0.15)
+    assert noise[0] < 2.5
+    assert model.predict(x).mean.shape == (600, 2)
+
+
+@pytest.mark.parametrize("noise", ["learned", "predicted"])
+def test_missing_targets_say_nothing(noise) -> None:
+    x, y = lines(600)
+    targets = torch.stack([y, -y], 1)
+    generator = torch.Generator().manual_seed(1)
+    targets[torch.rand(600, 2, generator=generator) < 0.4] = math.nan
+    model = regressor(noise, outputs=2)
+    model.fit((x, targets), epochs=15)
+    scores = model.evaluate(x, torch.stack([y, -y], 1))
+    assert scores["rmse"] < 3
+    assert math.isfinite(model.evaluate(x, targets)["nll"])
+
+
+def test_a_row_without_any_target_changes_nothing() -> None:
+    x, y = lines(64)
+    model = regressor()
+    model.fit((x, y))
+    before = [parameter.clone() for parameter in model.net.parameters()]
+    model.update(x[:1], torch.tensor([math.nan]))
+    assert all(torch.equal(a, b) for a, b in zip(before, model.net.parameters(), strict=True))
+
+
+def test_uncertain_inputs_make_uncertain_predictions() -> None:
+    x, y = lines(400)
+    model = regressor()
+    model.fit((x, y), epochs=10)
+    blurred = tagi.Gaussian(x[:50], torch.tensor([300.0**2, 0.003**2]).expand(50, 2).contiguous())
+    sharp, wide = model.predict(x[:50]), model.predict(blurred)
+    slope = math.sqrt((20 * 0.3) ** 2 + (10 * 0.3) ** 2)
+    assert torch.allclose(sharp.aleatoric, wide.aleatoric)
+    gained = (wide.epistemic - sharp.epistemic).clamp_min(0).sqrt().mean()
+    assert gained == pytest.approx(slope, rel=0.35)
+    model.fit((blurred, y[:50]))  # and they can be learned from
+
+
+def test_a_regressor_in_a_stream_finds_its_scale() -> None:
+    x, y = lines(600)
+    model = regressor()
+    for row in range(500):
+        model.update(x[row : row + 1], y[row : row + 1])
+    assert model.evaluate(x[500:], y[500:])["rmse"] < 6, "targets spread by 22"
+
+
+def test_images_are_standardised_by_channel() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(64, 2, 6, 6, generator=generator) * torch.tensor([5.0, 0.1])[:, None, None] + 7
+    net = tagi.nn.Sequential(tagi.nn.Conv2d(2, 4, 3), tagi.nn.ReLU(), tagi.nn.Flatten(), tagi.nn.Linear(64, 1))
+    model = tagi.Regressor(net)
+    model.fit((x, x[:, 0].mean((1, 2)) * 3), epochs=5)
+    assert model.inputs.std.tolist() == pytest.approx([5.0, 0.1], rel=0.1)
+    assert model.evaluate(x, x[:, 0].mean((1, 2)) * 3)["rmse"] < 1.5
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.integers(0, 10**6))
+def test_a_scale_learned_in_pieces_is_that_of_the_whole(sizes, seed) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x = (
+        torch.randn(sum(sizes) + 2, 3, generator=generator, dtype=torch.float64) * torch.tensor([1e-3, 1.0, 1e5])
+        + 10
+    )
+    x[torch.rand(x.shape, generator=generator) < 0.2] = math.nan
+    scale = Standardiser()
+    for part in x.split([*sizes, 2]):
+        scale.observe(part)
+    for column in range(3):
+        seen = x[:, column][~torch.isnan(x[:, column])]
+        if len(seen) > 1:
+            assert scale.mean[column].item() == pytest.approx(seen.mean().item(), rel=1e-9)
+            assert scale.std[column].item() == pytest.approx(seen.std().item(), rel=1e-9)
+    whole = x.nan_to_num(1.0)
+    assert torch.allclose(scale.undo(scale(whole)), whole)
+
+
+@pytest.mark.parametrize("noise", ["guessed", 0.0, -1.0, math.inf])
+def test_a_noise_that_is_none_is_refused(noise) -> None:
+    with pytest.raises(ValueError, match="noise"):
+        tagi.Regressor(small_net(2, 1), noise=noise)
+
+
+def test_targets_of_another_width_are_refused() -> None:
+    x, y = lines(32)
+    with pytest.raises(ValueError, match=r"y must have shape \(N, 1\)"):
+        regressor().fit((x, torch.stack([y, y], 1)))
+
+
+# ---- stopping and going on -----------------------------------------------------------------------------------
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("source", ["pair", "tensor data set", "loader"])
+def test_a_fit_that_was_stopped_goes_on_to_the_bit(tmp_path, source) -> None:
+    x, y = blobs(160)
+    path = tmp_path / "fit.safetensors"
+
+    def fit(model, stop_after=None, resume=False):
+        calls = 0
+
+        def jitter(batch):
+            nonlocal calls
+            calls += 1
+            if calls == stop_after:
+                raise KeyboardInterrupt
+            return batch + 0.05 * torch.randn_like(batch)
+
+        torch.manual_seed(7)
+        return model.fit(
+            SOURCES[source](x, y), epochs=4, batch_size=16, augment=jitter, checkpoint=path, resume=resume, seed=2
+        )
+
+    whole = classifier()
+    expected = fit(whole)
+    path.unlink()
+    with pytest.raises(KeyboardInterrupt):
+        fit(classifier(), stop_after=3 if source == "loader" else 14)
+    resumed = classifier()
+    history = fit(resumed, resume=True)
+    assert same(state(resumed), state(whole))
+    timeless = [{k: v for k, v in row.items() if "second" not in k} for row in history]
+    assert timeless == [{k: v for k, v in row.items() if "second" not in k} for row in expected]
+
+
+def test_resume_without_a_file_begins_and_without_a_name_is_refused(tmp_path) -> None:
+    x, y = blobs(32)
+    assert len(classifier().fit((x, y), checkpoint=tmp_path / "new.safetensors", resume=True)) == 1
+    with pytest.raises(ValueError, match="resume=True needs checkpoint"):
+        classifier().fit((x, y), resume=True)
+    model = classifier()
+    model.fit((x, y))
+    model.save(tmp_path / "model.safetensors")
+    with pytest.raises(tagi.CheckpointError, match="no fit to go on with"):
+        classifier().fit((x, y), checkpoint=tmp_path / "model.safetensors", resume=True)
+
+
+def test_epochs_add_up_over_fits() -> None:
+    x, y = blobs(48)
+    model = classifier()
+    assert [row["epoch"] for row in model.fit((x, y), epochs=2) + model.fit((x, y), epochs=1)] == [1, 2, 3]
+
+
+# ---- files ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["classifier", "names", "learned", "predicted", "number", "not fitted"])
+def test_a_saved_model_comes_back_ready(tmp_path, kind) -> None:
+    x, y = blobs(64) if kind in ("classifier", "names", "not fitted") else lines(64)
+    model = {
+        "classifier": classifier,
+        "not fitted": classifier,
+        "names": lambda: classifier(["x", "y", "z"]),
+        "learned": regressor,
+        "predicted": lambda: regressor("predicted"),
+        "number": lambda: regressor(3.0),
+    }[kind]()
+    if kind == "names":
+        y = ["xyz"[label] for label in y.tolist()]
+    if kind != "not fitted":
+        model.fit((x, y), epochs=2)
+    path = tmp_path / "model.safetensors"
+    model.save(path)
+    before = torch.get_rng_state()
+    again = tagi.load(path)
+    assert torch.equal(before, torch.get_rng_state()), "loading draws nothing"
+    assert type(again) is type(model)
+    assert not again.predicting.training
+    assert not again.net.training
+    old, new = model.predict(x), again.predict(x)
+    for name in ("probs", "mean", "epistemic", "aleatoric"):
+        if hasattr(old, name):
+            assert torch.equal(getattr(old, name), getattr(new, name))
+    if kind == "names":
+        assert new.labels == old.labels
+    if kind != "not fitted":
+        model.update(x[:16], y[:16])
+        again.update(x[:16], y[:16])
+        assert same(state(model), state(again)), "it learns on as the first one does"
+    else:
+        again.fit((x, y))
+
+
+class Own(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = tagi.nn.Linear(4, 8), tagi.nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)))
+
+
+def test_a_network_of_ones_own_is_filled(tmp_path) -> None:
+    x, y = blobs(64)
+    model = tagi.Classifier(Own(), classes=3)
+    model.fit((x, y), epochs=2)
+    model.save(tmp_path / "own.safetensors")
+    with pytest.raises(tagi.CheckpointError, match="Own"):
+        tagi.load(tmp_path / "own.safetensors")
+    again = tagi.load(tmp_path / "own.safetensors", net=Own())
+    assert torch.equal(again.predict(x).probs, model.predict(x).probs)
+
+
+def test_a_file_of_a_network_is_no_model(tmp_path) -> None:
+    from torchtagi import checkpoint
+
+    checkpoint.save(tmp_path / "net.safetensors", small_net())
+    with pytest.raises(tagi.CheckpointError, match="no Classifier or Regressor"):
+        tagi.load(tmp_path / "net.safetensors")
+
+
+def test_a_model_moves_to_another_dtype_and_goes_on() -> None:
+    x, y = blobs(64)
+    model = classifier()
+    model.fit((x, y))
+    model.net.double()
+    model.fit((x, y))
+    assert next(model.predicting.parameters()).dtype == torch.float64
+    assert model.predict(x).probs.dtype == torch.float64
+
+
+# ---- bad input -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        ((torch.zeros(3, 4), torch.zeros(2).long()), "as many entries"),
+        ((torch.zeros(0, 4), torch.zeros(0).long()), "at least one"),
+        (torch.zeros(3, 4), "pair"),
+        (None, "pair"),
+        ((torch.zeros(3, 4).long(), torch.zeros(3).long()), "floating"),
+        ((torch.full((3, 4), math.nan), torch.zeros(3).long()), "finite"),
+        ((torch.zeros(3, 5), torch.zeros(3).long()), "4 features"),
+    ],
+)
+def test_bad_data_are_named(data, match) -> None:
+    with pytest.raises((TypeError, ValueError), match=match):
+        classifier().fit(data)
+
+
+@pytest.mark.parametrize("option", [{"epochs": 0}, {"epochs": 1.5}, {"batch_size": 0}])
+def test_bad_options_are_named(option) -> None:
+    x, y = blobs(8)
+    with pytest.raises(ValueError, match=next(iter(option))):
+        classifier().fit((x, y), **option)
+
+
+def test_a_network_that_is_none_is_refused() -> None:
+    with pytest.raises(TypeError, match="net must be a torch module"):
+        tagi.Classifier("resnet18", classes=3)
+
+
+def test_progress_is_silent_in_a_pipe(capfd) -> None:
+    x, y = blobs(64)
+    classifier().fit((x, y), epochs=2)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_ordinary_layers_in_front_stay_as_they_are() -> None:
+    x, y = blobs(100)
+    trunk = torch.nn.Linear(4, 16)
+    net = torch.nn.Sequential(trunk, torch.nn.ReLU(), tagi.nn.Linear(16, 3))
+    before = trunk.weight.clone()
+    model = tagi.Classifier(net, classes=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit((x, y), epochs=2)
+    assert torch.equal(trunk.weight, before)
+    assert model.evaluate(x, y)["error"] < 15
+
+
+def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone() -> None:
+    x = torch.arange(10)
+    batches = [Batches((x, x), 4, seed=3) for _ in range(2)]
+    assert [b[0].tolist() for b in batches[0].epoch(1)] == [b[0].tolist() for b in batches[1].epoch(1)]
+    shown = torch.cat([b[0] for b in batches[0].epoch(0)])
+    assert sorted(shown.tolist()) == x.tolist()
+    assert shown.tolist() != torch.cat([b[0] for b in batches[0].epoch(1)]).tolist()
+    rest = torch.cat([b[0] for b in batches[0].epoch(0, skip=1)])
+    assert rest.tolist() == shown.tolist()[4:]
