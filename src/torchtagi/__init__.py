@@ -4,6 +4,7 @@ __version__ = "0.1.0"
 
 from torchtagi import nn
 from torchtagi.checkpoint import CheckpointError, load, restore, save
+from torchtagi.convert import convert
 from torchtagi.gaussian import Gaussian, cat
 from torchtagi.inference.average import Average
 from torchtagi.inference.conditioning import CHUNK, condition
@@ -34,6 +35,7 @@ __all__ = [
     "__version__",
     "cat",
     "condition",
+    "convert",
     "keep_signal",
     "load",
     "match_prior",
