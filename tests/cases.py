@@ -449,3 +449,120 @@ SHAPES = [
 CASES = {
     case.id: case for case in (*AFFINE, *LINEARISED, *EXACT_ACTIVATIONS, *PROBABILITIES, *POOLING, *NORMS, *SHAPES)
 }
+
+# ---- adaptive pooling ----------------------------------------------------------------------------------------
+
+ADAPTIVE_POOLING = [
+    Case(
+        "AdaptiveAvgPool2d",
+        lambda: tnn.AdaptiveAvgPool2d(2),
+        (2, 2, 4, 6),
+        unitwise(lambda x: F.adaptive_avg_pool2d(x, 2)),
+    ),
+    Case(
+        "AdaptiveAvgPool2d-overlap",
+        lambda: tnn.AdaptiveAvgPool2d((3, None)),
+        (2, 2, 5, 4),
+        unitwise(lambda x: F.adaptive_avg_pool2d(x, (3, None))),
+    ),
+    Case(
+        "AdaptiveAvgPool2d-larger",
+        lambda: tnn.AdaptiveAvgPool2d((5, 1)),
+        (2, 1, 3, 2),
+        unitwise(lambda x: F.adaptive_avg_pool2d(x, (5, 1))),
+    ),
+]
+CASES |= {case.id: case for case in ADAPTIVE_POOLING}
+
+# ---- torch's functions on Gaussians --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FunctionCase:
+    """A function of torch: of a tensor it is one draw, of a Gaussian what is tested."""
+
+    function: Callable[..., object]
+    shape: tuple[int, ...] = (2, 4, 6)
+    linear: bool = True  # hence exact in its moments
+
+
+def known(*shape: int) -> Tensor:
+    """Irregular numbers that vmap knows how to make."""
+    return torch.arange(1, math.prod(shape) + 1, dtype=torch.float64).mul(2.3).sin().view(shape)
+
+
+IMAGES = (2, 2, 4, 6)
+UNITWISE_FUNCTIONS = {
+    "relu": torch.relu,
+    "F.relu": lambda x: F.relu(x, inplace=not isinstance(x, Tensor)),
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.3),
+    "tanh": torch.tanh,
+    "F.tanh": F.tanh,
+    "sigmoid": torch.sigmoid,
+    "F.sigmoid": F.sigmoid,
+    "softplus": lambda x: F.softplus(x, 2.5, 1.5),
+    "x.relu": lambda x: x.relu(),
+}
+FUNCTIONS: dict[str, FunctionCase] = {
+    **{name: FunctionCase(function, linear=False) for name, function in UNITWISE_FUNCTIONS.items()},
+    "max_pool2d": FunctionCase(lambda x: F.max_pool2d(x, (2, 3), (1, 2), (1, 1), (2, 1), True), IMAGES, False),
+    "avg_pool2d": FunctionCase(lambda x: F.avg_pool2d(x, 2), IMAGES),
+    "avg_pool2d-options": FunctionCase(lambda x: F.avg_pool2d(x, 3, 2, 1, True, False), IMAGES),
+    "adaptive_avg_pool2d": FunctionCase(lambda x: F.adaptive_avg_pool2d(x, (3, 1)), IMAGES),
+    "flatten": FunctionCase(lambda x: torch.flatten(x, 1)),
+    "x.flatten": FunctionCase(lambda x: x.flatten(0, 1)),
+    "reshape": FunctionCase(lambda x: torch.reshape(input=x, shape=(4, -1))),
+    "x.reshape": FunctionCase(lambda x: x.reshape((4, 12))),
+    "x.view": FunctionCase(lambda x: x.view(x.size(0), -1)),
+    "x.contiguous": FunctionCase(lambda x: x.contiguous().clone()),
+    "unflatten": FunctionCase(lambda x: torch.unflatten(x, 2, (2, 3))),
+    "squeeze": FunctionCase(lambda x: torch.squeeze(x, 1), (2, 1, 3)),
+    "unsqueeze": FunctionCase(lambda x: x.unsqueeze(-1)),
+    "transpose": FunctionCase(lambda x: torch.transpose(x, 0, 2)),
+    "swapaxes": FunctionCase(lambda x: torch.swapaxes(x, 0, 1)),
+    "permute": FunctionCase(lambda x: torch.permute(x, (2, 0, 1))),
+    "x.permute": FunctionCase(lambda x: x.permute(2, 0, 1)),
+    "movedim": FunctionCase(lambda x: torch.movedim(x, 0, -1)),
+    "x.T": FunctionCase(lambda x: x.T, (2, 3)),
+    "t": FunctionCase(torch.t, (2, 3)),
+    "narrow": FunctionCase(lambda x: torch.narrow(x, 2, 1, 3)),
+    "select": FunctionCase(lambda x: torch.select(x, 1, 2)),
+    "index_select": FunctionCase(lambda x: torch.index_select(x, 2, torch.tensor([4, 1]))),
+    "index": FunctionCase(lambda x: x[:, 1:, ::2]),
+    "expand": FunctionCase(lambda x: x.expand(2, 3, 4), (2, 1, 4)),
+    "flip": FunctionCase(lambda x: torch.flip(x, (1,))),
+    "roll": FunctionCase(lambda x: torch.roll(x, 1, 2)),
+    "pixel_shuffle": FunctionCase(lambda x: F.pixel_shuffle(x, 2), (2, 4, 2, 3)),
+    "pad": FunctionCase(lambda x: F.pad(x, (1, 0, 2, -1))),
+    "pad-value": FunctionCase(lambda x: F.pad(x, (1, 2), value=0.5)),
+    "cat": FunctionCase(lambda x: torch.cat([x[:, :1], known(2, 1, 6), x], 1)),
+    "concat": FunctionCase(lambda x: torch.concat((x, x))),
+    "stack": FunctionCase(lambda x: torch.stack([x, known(2, 4, 6)], 2)),
+    "chunk": FunctionCase(lambda x: torch.chunk(x, 2, 1)[1]),
+    "split": FunctionCase(lambda x: torch.split(x, [1, 3, 2], 2)[1]),
+    "x.split": FunctionCase(lambda x: x.split(4, dim=2)[1]),
+    "unbind": FunctionCase(lambda x: torch.unbind(x, 1)[2]),
+    "add": FunctionCase(lambda x: torch.add(x, known(4, 1), alpha=2)),
+    "add-tensor-first": FunctionCase(lambda x: torch.add(known(2, 4, 6), x, alpha=-3)),
+    "add-gaussians": FunctionCase(lambda x: torch.add(x[:1], x[1:], alpha=2)),
+    "tensor + x": FunctionCase(lambda x: known(4, 6) + x),
+    "tensor - x": FunctionCase(lambda x: known(4, 6) - x),
+    "sub": FunctionCase(lambda x: torch.sub(x[:1], x[1:])),
+    "sub-number": FunctionCase(lambda x: 1.5 - torch.sub(x, 2)),
+    "rsub": FunctionCase(lambda x: torch.rsub(x, 2, alpha=3)),
+    "mul": FunctionCase(lambda x: torch.mul(x, known(6))),
+    "tensor * x": FunctionCase(lambda x: known(4, 6) * x),
+    "div": FunctionCase(lambda x: torch.div(x, known(6)) / 3),
+    "neg": FunctionCase(torch.neg),
+    "sum": FunctionCase(torch.sum),
+    "sum-dim": FunctionCase(lambda x: x.sum((0, 2), keepdim=True)),
+    "mean": FunctionCase(torch.mean),
+    "mean-dim": FunctionCase(lambda x: torch.mean(x, dim=(1, 2))),
+    "linear": FunctionCase(lambda x: F.linear(x, known(3, 6), known(3))),
+    "conv2d": FunctionCase(lambda x: F.conv2d(x, known(3, 2, 3, 2), known(3), 2, padding=1), IMAGES),
+    "conv_transpose2d": FunctionCase(lambda x: F.conv_transpose2d(x, known(2, 1, 2, 2), None, 2), IMAGES),
+    "conv1d": FunctionCase(lambda x: F.conv1d(x, known(2, 4, 3))),
+    "matmul": FunctionCase(lambda x: x @ known(6, 3)),
+    "matmul-tensor-first": FunctionCase(lambda x: torch.matmul(known(3, 4), x)),
+    "dropout": FunctionCase(lambda x: x if isinstance(x, Tensor) else F.dropout(F.dropout2d(x), 0.9)),
+}

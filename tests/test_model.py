@@ -1,4 +1,5 @@
-"""Classifier and Regressor: they learn from whatever holds data, say what they do not know, and come back from files."""
+"""Classifier and Regressor: they learn from whatever holds data, say what they do not know, and come back from
+files."""
 
 import math
 import warnings

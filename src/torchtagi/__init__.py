@@ -4,6 +4,7 @@ __version__ = "0.1.0"
 
 from torchtagi import nn
 from torchtagi.checkpoint import CheckpointError
+from torchtagi.convert import convert
 from torchtagi.gaussian import Gaussian, cat
 from torchtagi.inference.average import Average
 from torchtagi.inference.conditioning import condition
@@ -33,6 +34,7 @@ __all__ = [
     "calibrate_prior",
     "cat",
     "condition",
+    "convert",
     "load",
     "multiply_in",
     "nn",

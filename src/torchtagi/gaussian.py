@@ -26,6 +26,9 @@ class Gaussian:
     What autograd carries back to `mean` and `var` is a message: a gradient and a curvature. Ordinary tensors in
     front of Gaussian layers are owed the gradient of the loss instead. Where one of them requires it, `plain` holds
     the same moments once more, as ordinary differentiable functions of it.
+
+    Torch's functions and a tensor's methods work on it where they have a Gaussian meaning (`torchtagi.functions`),
+    but for `x.mean(dim)`: `mean` is an attribute here, so write `torch.mean(x, dim)`.
     """
 
     mean: Tensor
@@ -66,6 +69,17 @@ class Gaussian:
     def device(self) -> torch.device:
         return self.mean.device
 
+    def size(self, dim: int | None = None) -> Any:
+        return self.mean.size() if dim is None else self.mean.size(dim)
+
+    def dim(self) -> int:
+        return self.mean.ndim
+
+    @property
+    def T(self) -> Gaussian:
+        """The transpose of a Gaussian with two dimensions."""
+        return self.map(lambda t: t.t())
+
     def __len__(self) -> int:
         return len(self.mean)
 
@@ -79,7 +93,7 @@ class Gaussian:
     def __getitem__(self, index: Any) -> Gaussian:
         return self.map(lambda t: t[index])
 
-    def reshape(self, *shape: int) -> Gaussian:
+    def reshape(self, *shape: Any) -> Gaussian:
         return self.map(lambda t: t.reshape(*shape))
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Gaussian:
@@ -88,7 +102,7 @@ class Gaussian:
     def unflatten(self, dim: int, sizes: Sequence[int]) -> Gaussian:
         return self.map(lambda t: t.unflatten(dim, tuple(sizes)))
 
-    def permute(self, *dims: int) -> Gaussian:
+    def permute(self, *dims: Any) -> Gaussian:
         return self.map(lambda t: t.permute(*dims))
 
     def to(self, *args: Any, **kwargs: Any) -> Gaussian:
@@ -113,10 +127,12 @@ class Gaussian:
     def __neg__(self) -> Gaussian:
         return self * -1
 
-    def __mul__(self, factor: Tensor | float) -> Gaussian:
+    def __mul__(self, factor: Any) -> Gaussian:
         """A known factor scales the standard deviation, hence the variance by its square."""
+        if isinstance(factor, Gaussian):
+            raise TypeError("mul: the product of two Gaussians is no Gaussian; multiply by a number or a tensor")
         if not isinstance(factor, int | float | Tensor):
-            return NotImplemented  # the product of two Gaussians is not one
+            return NotImplemented
         return lift(scale_moments, self, factor)
 
     __rmul__ = __mul__
@@ -125,6 +141,25 @@ class Gaussian:
         if not isinstance(divisor, int | float | Tensor):
             return NotImplemented
         return lift(scale_moments, self, 1 / divisor)
+
+    def __rtruediv__(self, dividend: Any) -> Gaussian:
+        raise TypeError("div: what is divided by a Gaussian is no Gaussian; divide by a number or a tensor")
+
+    def __matmul__(self, known: Tensor) -> Gaussian:
+        return torch.matmul(self, known)  # type: ignore[arg-type, return-value]
+
+    # ---- torch's functions and a tensor's other methods ------------------------------------------------------
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        from torchtagi import functions  # which needs the layers, and they need this file
+
+        return functions.apply(function.__name__, args, kwargs or {})
+
+    def __getattr__(self, name: str) -> Any:
+        from torchtagi import functions
+
+        return functions.method(self, name)
 
     # ---- use ---------------------------------------------------------------------------------------------
 
@@ -208,10 +243,12 @@ def lift(rule: Callable[..., Moments], *operands: Any) -> Gaussian:
     if not asks:
         return Gaussian.trusted(*rule(*operands))
     known = [operand.detach() if isinstance(operand, Tensor) else operand for operand in operands]
-    plain = [
-        (operand.plain or operand.detach()) if isinstance(operand, Gaussian) else operand for operand in operands
-    ]
+    plain = [plain_of(operand) if isinstance(operand, Gaussian) else operand for operand in operands]
     return Gaussian.trusted(*rule(*known), Gaussian.trusted(*rule(*plain)))
+
+
+def plain_of(x: Gaussian) -> Gaussian:
+    return x.detach() if x.plain is None else x.plain
 
 
 def is_differentiable(operand: Any) -> bool:
@@ -234,13 +271,18 @@ def scale_moments(a: Gaussian, factor: Tensor | float) -> Moments:
 
 def cat(parts: Sequence[Gaussian], dim: int = 0) -> Gaussian:
     """Concatenate Gaussians along `dim`; a certain part has variance zero beside uncertain ones."""
+    return join(torch.cat, parts, dim)
 
-    def cat_moments(*each: Gaussian) -> Moments:
+
+def join(function: Callable[..., Tensor], parts: Sequence[Gaussian | Tensor], dim: int = 0) -> Gaussian:
+    """`torch.cat` or `torch.stack` of Gaussians and of what is known."""
+
+    def join_moments(*each: Gaussian) -> Moments:
         uncertain = any(part.var is not None for part in each)
-        var = torch.cat([part.variance for part in each], dim) if uncertain else None
-        return torch.cat([part.mean for part in each], dim), var
+        var = function([part.variance for part in each], dim) if uncertain else None
+        return function([part.mean for part in each], dim), var
 
-    return lift(cat_moments, *parts)
+    return lift(join_moments, *(as_gaussian(part) for part in parts))
 
 
 # torch.func and torch.export find tensors with pytree, and so did FSDP before torch 2.13.

@@ -37,6 +37,7 @@ from torchtagi import checkpoint as files
 from torchtagi import metrics
 from torchtagi.checkpoint import CheckpointError
 from torchtagi.checks import require_positive
+from torchtagi.convert import convert
 from torchtagi.fitting import Batches, EpochEnd, Fit, Row, Step, concatenated, joined
 from torchtagi.gaussian import Gaussian
 from torchtagi.heads import last_layer, outputs_of, with_outputs
@@ -511,8 +512,6 @@ def gaussian(net: nn.Module, written: int | None = None, needed: int | None = No
     if not isinstance(net, nn.Module):
         raise TypeError(f"net must be a torch module, got {type(net).__name__}")
     if not gaussian_parameters([net]):
-        from torchtagi.convert import convert
-
         net = convert(net)
     return net if written is None or needed is None else with_outputs(net, written, needed)
 
@@ -571,7 +570,7 @@ def load(path: str | Path, net: nn.Module | None = None) -> Classifier | Regress
     described = header["extra"].get("model")
     if not isinstance(described, dict) or described.get("kind") not in ("Classifier", "Regressor"):
         raise CheckpointError(
-            f"{path}: holds a network, but no Classifier or Regressor; tagi.load_network reads networks"
+            f"{path}: holds a network, but no Classifier or Regressor; torchtagi.checkpoint.load reads networks"
         )
     try:
         with torch.random.fork_rng(devices=[]):  # layers draw a prior when they are built, for nothing here

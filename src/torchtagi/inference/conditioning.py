@@ -36,8 +36,8 @@ def condition(
 
     `before(inputs, z, targets)` is shown each chunk with its outputs, for looking at, before it is learned from;
     `after()` is called when it has been. Where the network is a plain `Sequential` of layers, the steps do without
-    autograd (see `direct`); results are the same. A single sample that would be left over joins the last chunk. What
-    precedes a chunk that is refused, because of a label out of range say, has been learned.
+    autograd (see `direct`); results are the same. A single sample that would be left over joins the last chunk.
+    What precedes a chunk that is refused, because of a label out of range say, has been learned.
     """
     if chunk < 1:
         raise ValueError(f"chunk must be at least 1, got {chunk}")

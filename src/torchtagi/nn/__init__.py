@@ -13,12 +13,13 @@ from torchtagi.nn.exponential import EvenExp, Exp
 from torchtagi.nn.layer import Layer
 from torchtagi.nn.mixture import MixtureReLU, MixtureSigmoid, MixtureTanh
 from torchtagi.nn.norm import BatchNorm1d, BatchNorm2d, LayerNorm
-from torchtagi.nn.pool import AvgPool2d, MaxPool2d
+from torchtagi.nn.pool import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from torchtagi.nn.residual import Residual
 from torchtagi.nn.shape import Flatten, Identity, Unflatten, ZeroPad2d
 from torchtagi.nn.softmax import ClosedFormSoftmax, Remax
 
 __all__ = [
+    "AdaptiveAvgPool2d",
     "AvgPool2d",
     "BatchNorm1d",
     "BatchNorm2d",

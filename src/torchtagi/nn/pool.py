@@ -1,6 +1,7 @@
 """Pooling. K is the number of entries of a window.
 
-AvgPool2d       a = (a₁ + … + a_K)/K            E = Σ m/K, var = Σ v/K²      (paper eq. 1)
+AvgPool2d, AdaptiveAvgPool2d
+                a = (a₁ + … + a_K)/K            E = Σ m/K, var = Σ v/K²      (paper eq. 1)
 MaxPool2d       one entry of the window passes on with its mean and variance:
                 `stochastic=False`  the entry of largest mean
                 `stochastic=True`   Peters & Welling's pooling, named in section 3.1.1: in training an entry is
@@ -10,6 +11,7 @@ The operations are linear in what passes, so autograd's own backward already car
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,10 +23,14 @@ from torchtagi.gaussian import Gaussian, Moments, as_gaussian, lift
 from torchtagi.nn.layer import Layer, Pair, as_pair
 
 
-def check_images(layer: AvgPool2d | MaxPool2d, x: Tensor) -> None:
-    name = type(layer).__name__
+def require_rank(name: str, x: Tensor) -> None:
     if x.ndim != 4:
         raise ValueError(f"{name}: input must have shape (N, C, H, W), got {tuple(x.shape)}")
+
+
+def check_images(layer: AvgPool2d | MaxPool2d, x: Tensor) -> None:
+    name = type(layer).__name__
+    require_rank(name, x)
     for axis in (0, 1):
         if 2 * layer.padding[axis] > layer.kernel_size[axis]:
             raise ValueError(
@@ -130,6 +136,38 @@ class AvgPool2d(Layer):
         covered = functional.avg_pool2d(ones, *geometry, 1)
         divisor = covered / functional.avg_pool2d(ones, *geometry)
         return mean, functional.avg_pool2d(x.var, *geometry, 1) / divisor.square()
+
+
+class AdaptiveAvgPool2d(Layer):
+    """`torch.nn.AdaptiveAvgPool2d`: as many windows as `output_size` says, of nearly equal size; where one does not
+    divide the other, they overlap as torch's do. None keeps the input's size."""
+
+    arguments: ClassVar = ("output_size",)
+
+    def __init__(self, output_size: int | Sequence[int | None] | None) -> None:
+        super().__init__()
+        sizes = tuple(output_size) if isinstance(output_size, tuple | list) else (output_size, output_size)
+        if len(sizes) != 2 or not all(size is None or (isinstance(size, int) and size >= 1) for size in sizes):
+            raise ValueError(f"output_size must be one or two positive whole numbers or None, got {output_size!r}")
+        self.output_size = sizes
+
+    def forward(self, x: Gaussian | Tensor) -> Gaussian:
+        x = as_gaussian(x)
+        require_rank(type(self).__name__, x.mean)
+        return lift(self.window_moments, x)
+
+    def window_moments(self, x: Gaussian) -> Moments:
+        mean = functional.adaptive_avg_pool2d(x.mean, self.output_size)
+        if x.var is None:
+            return mean, None
+        heights, widths = (mean.new_tensor(window_sizes(x.shape[axis], mean.shape[axis])) for axis in (2, 3))
+        entries = heights[:, None] * widths
+        return mean, functional.adaptive_avg_pool2d(x.var, self.output_size) / entries
+
+
+def window_sizes(size: int, windows: int) -> list[int]:
+    """Window i of torch's adaptive pooling reaches from ⌊i·size/windows⌋ to ⌈(i + 1)·size/windows⌉."""
+    return [-(-(i + 1) * size // windows) - i * size // windows for i in range(windows)]
 
 
 class MaxPool2d(Layer):

@@ -1,0 +1,244 @@
+"""Torch's functions on Gaussians, so that a `forward` written for torch runs on them too.
+
+One table, `RULES`, from a function's name to its rule; a tensor's method of the same name has the same rule.
+
+    activations, pooling    the rule of the layer of the same name (nn/activation.py, nn/pool.py)
+    rearrangements          mean and variance alike
+    + − × /                 independent Gaussians add; known numbers and tensors shift and scale
+    sum, mean over n units  E[Σ a] = Σ m,  var[Σ a] = Σ v        the mean divides by n and by n²
+    known weights w         E[w ⊛ a + b] = w ⊛ m + b,  var = w² ⊛ v
+    dropout                 nothing: the uncertainty of the weights takes its place
+
+All of these but the activations and the maximum are linear, hence exact for independent units. Any other function
+is refused by name, with what to do instead (`REMEDIES`). Nothing works in place: `F.relu(x, inplace=True)` gives a
+new Gaussian.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from torchtagi import nn as tnn
+from torchtagi.gaussian import Gaussian, Moments, join, lift
+
+Rule = Callable[..., Any]
+
+# ---- rearrangements ------------------------------------------------------------------------------------------
+
+REARRANGEMENTS = (
+    *("clone", "contiguous", "detach", "expand", "flatten", "flip", "index_select", "moveaxis", "movedim"),
+    *("narrow", "permute", "ravel", "reshape", "roll", "select", "squeeze", "swapaxes", "swapdims", "t"),
+    *("transpose", "unflatten", "unsqueeze", "view", "cpu", "cuda", "double", "float"),
+)
+
+
+def rearrange(function: Rule) -> Rule:
+    return lambda x, *args, **options: x.map(lambda t: function(t, *args, **options))
+
+
+def divide_up(function: Rule) -> Rule:
+    """For functions that return several tensors."""
+
+    def rule(x: Gaussian, *args: Any, **options: Any) -> tuple[Gaussian, ...]:
+        means = function(x.mean, *args, **options)
+        none = (None,) * len(means)
+        variances = none if x.var is None else function(x.var, *args, **options)
+        plain = none if x.plain is None else rule(x.plain, *args, **options)
+        return tuple(map(Gaussian.trusted, means, variances, plain))
+
+    return rule
+
+
+def pad(x: Gaussian, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Gaussian:
+    """Certain numbers around the units."""
+    if mode != "constant":
+        raise TypeError(f"pad with mode={mode!r} repeats units, which are then not independent: use 'constant'")
+
+    def moments(g: Gaussian) -> Moments:
+        return F.pad(g.mean, pad, value=value), None if g.var is None else F.pad(g.var, pad)
+
+    return lift(moments, x)
+
+
+# ---- sums and products with what is known --------------------------------------------------------------------
+
+
+def add(x: Any, y: Any, alpha: float = 1) -> Any:
+    """x + α y, one of them a Gaussian; Python's own operators would come back here with a tensor on their left."""
+    return x + alpha * y if isinstance(x, Gaussian) else alpha * y + x
+
+
+def subtract(x: Any, y: Any, alpha: float = 1) -> Any:
+    return add(x, y, -alpha)
+
+
+def multiply(x: Any, y: Any) -> Any:
+    return x * y if isinstance(x, Gaussian) else y * x
+
+
+def divide(x: Any, y: Any, rounding_mode: str | None = None) -> Any:
+    if rounding_mode is not None:
+        raise TypeError(f"div with rounding_mode={rounding_mode!r} has no Gaussian meaning: leave it out")
+    return x / y if isinstance(x, Gaussian) else y.__rtruediv__(x)
+
+
+def total(x: Gaussian, dim: Any = None, keepdim: bool = False, dtype: torch.dtype | None = None) -> Gaussian:
+    return x.map(lambda t: torch.sum(t, dim, keepdim, dtype=dtype))
+
+
+def average(x: Gaussian, dim: Any = None, keepdim: bool = False, dtype: torch.dtype | None = None) -> Gaussian:
+    summed = total(x, dim, keepdim, dtype)
+    return summed * (summed.mean.numel() / x.mean.numel())
+
+
+def weigh(function: Rule) -> Rule:
+    """For products with a known weight."""
+
+    def rule(x: Any, weight: Any, bias: Any = None, *args: Any, **options: Any) -> Gaussian:
+        if not isinstance(x, Gaussian) or isinstance(weight, Gaussian) or isinstance(bias, Gaussian):
+            raise TypeError(refusal(function.__name__))
+
+        def moments(g: Gaussian, w: Tensor, b: Tensor | None) -> Moments:
+            mean = function(g.mean, w, b, *args, **options)
+            return mean, None if g.var is None else function(g.var, w.square(), None, *args, **options)
+
+        return lift(moments, x, weight, bias)
+
+    return rule
+
+
+def matmul(x: Any, y: Any) -> Gaussian:
+    """One of the two is known."""
+    if isinstance(x, Gaussian) and isinstance(y, Gaussian):
+        raise TypeError(refusal("matmul"))
+
+    def moments(a: Any, b: Any) -> Moments:
+        if isinstance(a, Gaussian):
+            return a.mean @ b, None if a.var is None else a.var @ b.square()
+        return a @ b.mean, None if b.var is None else a.square() @ b.var
+
+    return lift(moments, x, y)
+
+
+# ---- the layers' own rules -----------------------------------------------------------------------------------
+
+
+def max_pool2d(
+    x: Gaussian,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Gaussian:
+    return tnn.MaxPool2d(kernel_size, stride or None, padding, dilation, ceil_mode)(x)
+
+
+def avg_pool2d(
+    x: Gaussian,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Gaussian:
+    if divisor_override is not None:
+        raise TypeError(f"avg_pool2d with divisor_override={divisor_override}: scale its result instead")
+    return tnn.AvgPool2d(kernel_size, stride or None, padding, ceil_mode, count_include_pad)(x)
+
+
+def rules(names: str, rule: Rule) -> dict[str, Rule]:
+    return dict.fromkeys(names.split(), rule)
+
+
+RULES: dict[str, Rule] = {
+    "relu": lambda x, inplace=False: tnn.ReLU()(x),
+    "leaky_relu": lambda x, negative_slope=0.01, inplace=False: tnn.LeakyReLU(negative_slope)(x),
+    "tanh": lambda x: tnn.Tanh()(x),
+    "sigmoid": lambda x: tnn.Sigmoid()(x),
+    "softplus": lambda x, beta=1.0, threshold=20.0: tnn.Softplus(beta, threshold)(x),
+    "avg_pool2d": avg_pool2d,
+    "max_pool2d": max_pool2d,
+    "adaptive_avg_pool2d": lambda x, output_size: tnn.AdaptiveAvgPool2d(output_size)(x),
+    **{name: rearrange(getattr(Tensor, name)) for name in REARRANGEMENTS},
+    **{f.__name__: rearrange(f) for f in (F.pixel_shuffle, F.pixel_unshuffle)},
+    **{f.__name__: divide_up(f) for f in (torch.chunk, torch.split, torch.tensor_split, torch.unbind)},
+    **rules("cat concat concatenate", partial(join, torch.cat)),
+    "stack": partial(join, torch.stack),
+    "pad": pad,
+    "add": add,
+    **rules("sub subtract", subtract),
+    "rsub": lambda x, y, alpha=1: subtract(y, x, alpha),
+    **rules("mul multiply", multiply),
+    **rules("div divide true_divide", divide),
+    **rules("neg negative", lambda x: -x),
+    "sum": total,
+    "mean": average,
+    **{f.__name__: weigh(f) for f in (F.linear, F.conv1d, F.conv2d, F.conv3d)},
+    **{f.__name__: weigh(f) for f in (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)},
+    **rules("matmul mm", matmul),
+    **rules(
+        "dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout feature_alpha_dropout",
+        lambda x, *args, **options: x,
+    ),
+    "numel": lambda x: x.mean.numel(),
+}
+
+ACTIVATIONS = "use relu, leaky_relu, tanh, sigmoid or softplus"
+LIKELIHOOD = "remove it, for the likelihood takes its place"
+KNOWN = "a product of Gaussians is none; one of the two must be known: a number or a tensor"
+OTHERWISE = "torchtagi.functions.RULES lists what has one; x.mean is a tensor, without the uncertainty"
+REMEDIES = {
+    **dict.fromkeys(("softmax", "logsoftmax", "softmin", "logsumexp", "softmax2d", "gumbelsoftmax"), LIKELIHOOD),
+    **dict.fromkeys(("crossentropy", "nllloss", "mseloss", "l1loss", "smoothl1loss", "huberloss"), LIKELIHOOD),
+    **dict.fromkeys(("binarycrossentropy", "binarycrossentropywithlogits", "gaussiannllloss"), LIKELIHOOD),
+    **dict.fromkeys(("gelu", "silu", "mish", "elu", "selu", "celu", "relu6", "prelu", "rrelu", "glu"), ACTIVATIONS),
+    **dict.fromkeys(("hardtanh", "hardswish", "hardsigmoid", "logsigmoid", "softsign", "clamp"), ACTIVATIONS),
+    **dict.fromkeys(("tanhshrink", "softshrink", "hardshrink", "threshold", "abs"), ACTIVATIONS),
+    **dict.fromkeys(("matmul", "bmm", "einsum", "baddbmm", "addmm", "div", "pow", "square"), KNOWN),
+    **dict.fromkeys(("linear", "conv2d", "convtranspose2d"), "use the layer of this name in tagi.nn"),
+    **dict.fromkeys(("batchnorm", "groupnorm", "instancenorm"), "use tagi.nn.BatchNorm2d or tagi.nn.LayerNorm"),
+    "conv1d": "use Conv2d with a kernel of height 1",
+    "layernorm": "use tagi.nn.LayerNorm",
+    "exp": "use tagi.nn.Exp",
+    "maxpool2dwithindices": "use max_pool2d without return_indices",
+}
+
+
+def remedy(name: str, otherwise: str = OTHERWISE) -> str:
+    """What to do instead of a function, or of a module, of this name."""
+    return REMEDIES.get(name.lower().replace("_", ""), otherwise)
+
+
+def refusal(name: str) -> str:
+    if name.endswith("_") and not name.startswith("__"):
+        return f"{name} works in place, and Gaussians never do: use {name[:-1]}"
+    return f"{name} has no rule for Gaussians: {remedy(name)}"
+
+
+def apply(name: str, args: Sequence[Any], options: dict[str, Any]) -> Any:
+    """Torch's function `name`, called with a Gaussian among its arguments."""
+    if name not in RULES:
+        raise TypeError(refusal(name))
+    if options.get("out") is not None:
+        raise TypeError(f"{name} with out= works in place, and Gaussians never do: leave it out")
+    named = [options.pop(first) for first in ("input", "tensors") if first in options]
+    second = [options.pop("other")] if "other" in options else []
+    return RULES[name](*named, *args, *second, **options)
+
+
+def method(x: Gaussian, name: str) -> Any:
+    """A tensor's method `name` for a Gaussian."""
+    if name in RULES:
+        return lambda *args, **options: apply(name, (x, *args), options)
+    if hasattr(Tensor, name) and not name.startswith("_"):
+        raise AttributeError(f"a Gaussian is no tensor: {refusal(name)}")
+    raise AttributeError(f"'Gaussian' object has no attribute {name!r}")
