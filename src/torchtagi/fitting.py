@@ -114,7 +114,8 @@ class Batches:
             return
         assert self.samples is not None
         order = epoch_order(self.samples, self.seed, epoch)
-        for rows in order[skip * self.batch_size :].split(self.batch_size):
+        for start in range(skip * self.batch_size, self.samples, self.batch_size):
+            rows = order[start : start + self.batch_size]
             if isinstance(self.source, tuple | list):
                 yield taken(self.source[0], rows), taken(self.source[1], rows)
             else:

@@ -51,6 +51,8 @@ class GaussianParameter(nn.Module):
 
     given = False
     learned = False
+    calibration = (1.0, 1.0)
+    """By which factors `calibrate_prior` has multiplied the prior's means and variances."""
 
     def __init__(
         self,
@@ -76,6 +78,7 @@ class GaussianParameter(nn.Module):
         require_positive("var_gain", var_gain)
         if not (mean_gain >= 0 and math.isfinite(mean_gain)):
             raise ValueError(f"mean_gain must be finite and not negative, got {mean_gain}")
+        self.given, self.learned, self.calibration = False, False, (1.0, 1.0)
         self.mean.normal_(0.0, mean_gain * std)
         self.var.fill_((var_gain * std) ** 2)
 

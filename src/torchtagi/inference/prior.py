@@ -22,7 +22,8 @@ divides
     layers.
 5.  What the predictions then lack of the targets' variance the heads get, each for its own outputs.
 
-Each step measures what is there, so that a second call changes nothing beyond rounding.
+All of it is one factor on the means and one on the variances of each parameter, which the parameter keeps: a second
+call takes them back first, and ends where the first one did.
 """
 
 from __future__ import annotations
@@ -72,7 +73,10 @@ def calibrate_prior(net: nn.Module, inputs: Inputs, target_var: float = 1.0) -> 
     layers, heads = layers_and_heads(net, inputs)
     of_heads = {layer for head in heads for layer in head}
     hidden = [layer for layer in layers if layer not in of_heads and is_free(layer)]
-    with torch.no_grad(), buffers_kept(net), restored_on_error(parameters, layers):
+    with torch.no_grad(), buffers_kept(net), restored_on_error(parameters):
+        for parameter in free:
+            mean_factor, var_factor = parameter.calibration
+            scale(parameter, 1 / mean_factor, 1 / var_factor)
         use_he_scale(hidden, layers)
         if len(inputs) > 1:
             spread_signal(
@@ -87,18 +91,25 @@ def calibrate_prior(net: nn.Module, inputs: Inputs, target_var: float = 1.0) -> 
 
 
 @contextmanager
-def restored_on_error(parameters: Sequence[GaussianParameter], layers: Sequence[Layer]) -> Iterator[None]:
-    before = [(part, part.mean.detach().clone(), part.var.detach().clone()) for part in parameters]
-    names = [(layer, layer.prior) for layer in layers]
+def restored_on_error(parameters: Sequence[GaussianParameter]) -> Iterator[None]:
+    before = [
+        (part, part.mean.detach().clone(), part.var.detach().clone(), part.calibration) for part in parameters
+    ]
     try:
         yield
     except BaseException:
-        for part, mean, var in before:
+        for part, mean, var, calibration in before:
             part.mean.copy_(mean)
             part.var.copy_(var)
-        for layer, name in names:
-            layer.prior = name
+            part.calibration = calibration
         raise
+
+
+def scale(parameter: GaussianParameter, mean_factor: float, var_factor: float) -> None:
+    parameter.mean.mul_(mean_factor)
+    parameter.var.mul_(var_factor)
+    before = parameter.calibration
+    parameter.calibration = before[0] * mean_factor, before[1] * var_factor
 
 
 def is_free(layer: Layer) -> bool:
@@ -165,10 +176,8 @@ def last_layers(node: Any, made: dict[Any, Layer]) -> list[Layer]:
 def use_he_scale(hidden: Sequence[Layer], layers: Sequence[Layer]) -> None:
     for layer in hidden:
         if layer.prior == "lecun":
-            weight = layer.weight
-            assert weight is not None
-            weight.mean.mul_(math.sqrt(2))
-            layer.prior = "he"
+            assert layer.weight is not None
+            scale(layer.weight, math.sqrt(2), 1.0)
     for layer in layers:
         if layer.bias is not None and not layer.bias.given:
             layer.bias.mean.zero_()
@@ -178,7 +187,9 @@ def spread_signal(net: nn.Module, inputs: Inputs, least: dict[Layer, float]) -> 
     """`least` says by how much the outputs of each layer have to differ."""
     done: set[Layer] = set()
 
-    def scale(layer: Layer, arguments: tuple[Any, ...], named: dict[str, Any], z: Gaussian) -> Gaussian | None:
+    def spread_outputs(
+        layer: Layer, arguments: tuple[Any, ...], named: dict[str, Any], z: Gaussian
+    ) -> Gaussian | None:
         if layer in done:
             return None
         done.add(layer)
@@ -186,14 +197,12 @@ def spread_signal(net: nn.Module, inputs: Inputs, least: dict[Layer, float]) -> 
         factor = min(max(spread, least[layer]), LARGEST_SPREAD) / spread if spread > 0 else 1.0
         if factor == 1:
             return None
-        weight = layer.weight
-        assert weight is not None
-        weight.mean.mul_(factor)
-        weight.var.mul_(factor**2)
+        assert layer.weight is not None
+        scale(layer.weight, factor, factor**2)
         again: Gaussian = layer(*arguments, **named)
         return again
 
-    watches = [layer.register_forward_hook(scale, with_kwargs=True) for layer in least]
+    watches = [layer.register_forward_hook(spread_outputs, with_kwargs=True) for layer in least]
     try:
         net(inputs)  # each layer sees what those before it say at their new scale
     finally:
@@ -225,7 +234,10 @@ def match_variance(
         return torch.cat([output.variance.flatten() for output in chosen]).mean().item()
 
     factor = bisect(predictive_var, target_var)
-    scale_by(factor or 1.0)
+    scale_by(1.0)
+    if factor is not None:
+        for parameter in parameters:
+            scale(parameter, 1.0, factor)
     if factor is None and required:
         raise ValueError(
             "calibrate_prior: no factor between 1e-6 and 1e6 on the weights' variances gives a predictive variance "
@@ -253,6 +265,6 @@ def limit_variance(hidden: Sequence[Layer], limit: float) -> bool:
         square = weight.mean.square().mean().item()
         var = weight.var.mean().item()
         if limit < 1 and var / (var + square) > limit * (1 + 1e-4):  # beyond rounding
-            weight.var.mul_(square * limit / (1 - limit) / var)
+            scale(weight, 1.0, square * limit / (1 - limit) / var)
             changed = True
     return changed

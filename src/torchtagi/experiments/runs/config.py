@@ -65,10 +65,11 @@ class RunConfig:
         missing = [e.name for e in fields if e.name not in content and e.default is dataclasses.MISSING]
         if missing:
             raise RunError(f"the run's configuration does not say its {', '.join(missing)}")
-        try:
-            return cls(**{entry.name: content[entry.name] for entry in fields if entry.name in content})
-        except TypeError as error:
-            raise RunError(f"the run's configuration holds a value of the wrong kind: {error}") from error
+        known = {entry.name: content[entry.name] for entry in fields if entry.name in content}
+        for entry in fields:
+            if entry.name in known and not is_of_kind(known[entry.name], str(entry.type)):
+                raise RunError(f"the run's {entry.name} must be {entry.type}, got {known[entry.name]!r}")
+        return cls(**known)
 
     def check_seed(self) -> None:
         whole("seed", self.seed, 0)
@@ -140,6 +141,20 @@ def parse_value(name: str, kind: str, text: str) -> Any:
     except (ValueError, KeyError):
         raise ValueError(f"--set {name}: {text!r} is not of kind {kind}") from None
     return text
+
+
+KINDS: dict[str, Any] = {"int": int, "float": int | float, "str": str, "bool": bool, "None": type(None)}
+
+
+def is_of_kind(value: Any, kind: str) -> bool:
+    """Whether a value read from JSON is of the kind that a field's annotation names; kinds of their own pass."""
+    options = kind.split(" | ")
+    if not all(option in KINDS for option in options):
+        return True
+    return any(
+        isinstance(value, KINDS[option]) and (option == "bool" or value is not True and value is not False)
+        for option in options
+    )
 
 
 def whole(name: str, value: Any, least: int) -> None:
