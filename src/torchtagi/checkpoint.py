@@ -35,7 +35,7 @@ BUILDABLE: dict[str, type[nn.Module]] = {
     **{name: getattr(torchtagi.nn, name) for name in torchtagi.nn.__all__ if name not in ABSTRACT},
     **{name: getattr(torchtagi.likelihoods, name) for name in torchtagi.likelihoods.BUILDABLE},
 }
-BARE_LAYERS = 1000  # how many more layers than tensors a file may have; one without tensors takes 3 kB
+LAYERS, LAYERS_FOR_A_TENSOR = 1000, 4  # that a file may have; one without tensors takes 3 kB
 LENGTH = 255  # letters in the names from the network down to a layer, numbers in one of a layer's arguments
 
 
@@ -195,9 +195,9 @@ def rebuild(path: str | Path, part: str, header: dict[str, Any], tensors: dict[s
     """One part of the file as it was saved, but in evaluation mode."""
     description = header["architecture"][part]
     try:
-        require_modest(description, len(tensors))
+        require_modest(description, LAYERS + LAYERS_FOR_A_TENSOR * len(tensors))
         with torch.device("meta"):  # shapes only; the file's tensors take their place
-            module = build(part, description)
+            module = build(part, description, tensors)
         size = Path(path).stat().st_size
         if isinstance(module, HierarchicalClassification) and module.classes > size:
             raise ValueError(f"its {module.classes} classes are too many for {size} bytes")
@@ -210,18 +210,18 @@ def rebuild(path: str | Path, part: str, header: dict[str, Any], tensors: dict[s
     return module.eval()
 
 
-def require_modest(description: Any, tensors: int) -> None:
-    """Refuse, before anything is built, an architecture that is too large for a file with so many tensors."""
+def require_modest(description: Any, most: int) -> None:
+    """Refuse, before anything is built, an architecture of more than so many layers."""
     layers, level = 0, [description]
     while level:
         layers += len(level)
-        if layers > BARE_LAYERS + tensors:
-            raise ValueError(f"more than {BARE_LAYERS + tensors} layers are too many for {tensors} tensors")
+        if layers > most:
+            raise ValueError(f"more than {most} layers are too many for its tensors")
         level = [part for each in level for _, part in each.get("parts", ())]
 
 
-def build(key: str, description: Any) -> nn.Module:
-    """The module of a description. Anything but a known name with arguments of its own raises."""
+def build(key: str, description: Any, tensors: dict[str, Tensor]) -> nn.Module:
+    """The module of a description. Anything but a known name with its own arguments and tensors raises."""
     if "unbuildable" in description:
         raise ValueError(f"{key} {description['unbuildable']}")
     if len(key) > LENGTH:
@@ -231,16 +231,21 @@ def build(key: str, description: Any) -> nn.Module:
         raise ValueError(f"{key} is of an unknown kind, {name!r}")
     kind = BUILDABLE[name]
     if issubclass(kind, nn.Sequential | Residual):
-        parts = {name: build(f"{key}.{name}", part) for name, part in description["parts"]}
+        parts = {name: build(f"{key}.{name}", part, tensors) for name, part in description["parts"]}
         return kind(OrderedDict(parts)) if issubclass(kind, nn.Sequential) else kind(**parts)
     arguments = description["arguments"]
     known = kind.arguments if issubclass(kind, Layer) else inspect.signature(kind).parameters
     for argument, value in arguments.items():
         if argument not in known:
             raise ValueError(f"{key}, {name}, has no argument {argument!r}")
-        if issubclass(kind, Layer) and isinstance(value, list) and len(value) > LENGTH:
-            raise ValueError(f"{key}, {name}, has more than {LENGTH} numbers as its {argument}")
-    return kind(**arguments)
+        long = issubclass(kind, Layer) and isinstance(value, list) and len(value) > LENGTH
+        if long or (isinstance(value, int) and value >= 2**63):
+            raise ValueError(f"{argument} of {key}, {name}, is too large")
+    module = kind(**arguments)
+    for own in module.state_dict():
+        if f"{key}.{own}" not in tensors:
+            raise ValueError(f"{key}.{own} is missing")
+    return module
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -96,17 +96,8 @@ class GaussianParameter(nn.Module):
         self.var.copy_(new[1])
         return self
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        """Refuse what is no Gaussian; `load_state_dict` collects such errors and raises them together."""
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Refuse what is no Gaussian; `load_state_dict` collects the reasons and raises them together."""
         try:
             for name in ("mean", "var"):
                 value = state_dict.get(prefix + name)
@@ -115,11 +106,9 @@ class GaussianParameter(nn.Module):
                     if name == "var" and not bool((value > 0).all()):  # fit for shards, which may be empty
                         raise ValueError(f"{prefix}var must be positive, got {value.min().item()}")
         except (TypeError, ValueError) as error:
-            error_msgs.append(str(error))
+            rest[-1].append(str(error))
         else:
-            super()._load_from_state_dict(
-                state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-            )
+            super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
         return f"{tuple(self.mean.shape)}"

@@ -127,6 +127,22 @@ DAMAGES: dict[str, tuple[Callable[[dict[str, Tensor], dict[str, Any]], Any], str
         set_tensor("net.1.running_mean", with_entry(float("nan"))),
         r"net\.1\.running_mean.*finite",
     ),
+    "mean whole numbers": (
+        set_tensor("net.0.weight.mean", lambda t: t.long()),
+        r"net\.0\.weight\.mean is torch\.int64.*floating",
+    ),
+    "variance whole numbers": (
+        set_tensor("net.0.weight.var", lambda t: torch.ones_like(t, dtype=torch.int32)),
+        r"net\.0\.weight\.var is torch\.int32.*floating",
+    ),
+    "count of batches a fraction": (
+        set_tensor("net.1.num_batches_tracked", lambda t: t.float()),
+        r"net\.1\.num_batches_tracked is floating.*torch\.int64",
+    ),
+    "count of batches too short": (
+        set_tensor("net.1.num_batches_tracked", lambda t: t.to(torch.int8)),
+        r"net\.1\.num_batches_tracked is torch\.int8.*torch\.int64",
+    ),
     "running variance negative": (set_tensor("net.1.running_var", with_entry(-1.0)), r"net\.1\.running_var"),
     "noise negative": (set_tensor("likelihood.noise_var", lambda t: -t), r"likelihood\.noise_var"),
     "noise zero": (set_tensor("likelihood.noise_var", lambda t: 0 * t), r"likelihood\.noise_var"),

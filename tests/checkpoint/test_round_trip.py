@@ -31,7 +31,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "MixtureTanh": tagi.nn.MixtureTanh,
     "ReLU": tagi.nn.ReLU,
     "Remax": tagi.nn.Remax,
-    "Residual": lambda: tagi.nn.Residual(tagi.nn.Linear(4, 4), tagi.nn.Linear(4, 4)),
+    "Residual": lambda: tagi.nn.Residual(tagi.nn.Linear(8, 8), tagi.nn.Linear(8, 8)),
     "Sequential": lambda: tagi.nn.Sequential(tagi.nn.Linear(8, 3), tagi.nn.Sequential(tagi.nn.ReLU())),
     "Sigmoid": tagi.nn.Sigmoid,
     "Softplus": lambda: tagi.nn.Softplus(2.0, 10.0),
@@ -113,10 +113,28 @@ def test_a_trained_network_comes_back_bit_equal(memory_format: torch.memory_form
     with torch.no_grad():
         assert torch.equal(other(x).mean, net(x).mean)
         assert torch.equal(other(x).var, net(x).var)
-        torch.testing.assert_close(saved.net.eval()(x).mean, net(x).mean)
+        torch.testing.assert_close(saved.net(x).mean, net(x).mean)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_what_is_loaded_is_ready_to_predict(tmp_path: Path) -> None:
+    tagi.save(tmp_path / "a.safetensors", trained(batch_norm_net()), tagi.HierarchicalClassification(10).train())
+    saved = tagi.load(tmp_path / "a.safetensors")
+    assert saved.likelihood is not None
+    assert not any(module.training for part in (saved.net, saved.likelihood) for module in part.modules())
+    assert all(parameter.requires_grad for parameter in saved.net.parameters())
+    trained(saved.net.train())  # and to learn on
+
+
+def test_what_is_loaded_stays_when_the_file_is_written_over(tmp_path: Path) -> None:
+    net, path = small_net(), tmp_path / "a.safetensors"
+    tagi.save(path, net)
+    loaded = tagi.load(path).net
+    with path.open("r+b") as file:
+        file.write(bytes(path.stat().st_size))
+    assert_bit_equal(snapshot(loaded), snapshot(net))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_a_network_keeps_its_dtype(dtype: torch.dtype, tmp_path: Path) -> None:
     net = nn.Sequential(tagi.nn.Linear(3, 2), tagi.nn.BatchNorm1d(2)).to(dtype)
     for parameter in net.parameters():
@@ -130,6 +148,34 @@ def test_a_network_keeps_its_dtype(dtype: torch.dtype, tmp_path: Path) -> None:
     other = nn.Sequential(tagi.nn.Linear(3, 2), tagi.nn.BatchNorm1d(2)).to(dtype)
     tagi.restore(tmp_path / "a.safetensors", other)
     assert_bit_equal(snapshot(other), snapshot(net))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_loaded_into_float32_and_predicts(dtype: torch.dtype, tmp_path: Path) -> None:
+    """Half precision has no Φ, and its variances no room; the values are kept."""
+    path = tmp_path / "half.safetensors"
+    net, likelihood = batch_norm_net().to(dtype), tagi.HierarchicalClassification(10, 0.5).to(dtype)
+    tagi.save(path, net, likelihood)
+    saved = tagi.load(path)
+    for one, other in ((saved.net, net), (saved.likelihood, likelihood)):
+        assert one is not None
+        widened = {
+            key: value.float() if value.is_floating_point() else value for key, value in snapshot(other).items()
+        }
+        assert_bit_equal(snapshot(one), widened)
+    z = saved.net(torch.randn(3, 2, 6, 6))
+    torch.testing.assert_close(saved.likelihood.predict(z).probs.sum(1), torch.ones(3))
+    restored = batch_norm_net()
+    tagi.restore(path, restored)
+    assert_bit_equal(snapshot(restored), snapshot(saved.net))
+
+
+def test_a_variance_that_half_precision_lost_is_refused(tmp_path: Path) -> None:
+    net = small_net()
+    net[0].weight.set_(0.0, 1e-9)
+    tagi.save(tmp_path / "half.safetensors", net.half())
+    with pytest.raises(tagi.CheckpointError, match=r"half\.safetensors: net\.0\.weight\.var.*positive.*half prec"):
+        tagi.load(tmp_path / "half.safetensors")
 
 
 def test_a_network_can_be_restored_without_its_likelihood(tmp_path: Path) -> None:
@@ -193,7 +239,7 @@ class Residual(nn.Module):
 def test_a_module_of_the_users_own_is_restored_but_not_loaded(tmp_path: Path) -> None:
     net, path = Residual(), tmp_path / "own.safetensors"
     tagi.save(path, net, tagi.Regression(0.5), {"step": 5})
-    with pytest.raises(tagi.CheckpointError, match=r"own\.safetensors.*restore"):
+    with pytest.raises(tagi.CheckpointError, match=r"own\.safetensors.* net .*test_round_trip\.Residual.*restore"):
         tagi.load(path)
     other = Residual()
     assert tagi.restore(path, other) == {"step": 5}
@@ -202,8 +248,23 @@ def test_a_module_of_the_users_own_is_restored_but_not_loaded(tmp_path: Path) ->
 
 def test_a_users_class_named_like_a_layer_is_not_taken_for_it(tmp_path: Path) -> None:
     impostor = type("Linear", (Residual,), {})()
-    tagi.save(tmp_path / "a.safetensors", nn.Sequential(impostor))
-    with pytest.raises(tagi.CheckpointError, match="restore"):
+    tagi.save(tmp_path / "a.safetensors", nn.Sequential(tagi.nn.ReLU(), nn.Sequential(impostor)))
+    with pytest.raises(tagi.CheckpointError, match=r"net\.1\.0 .*test_round_trip\.Linear.*restore"):
+        tagi.load(tmp_path / "a.safetensors")
+
+
+def test_an_ordinary_layer_is_named(tmp_path: Path) -> None:
+    tagi.save(tmp_path / "a.safetensors", nn.Sequential(tagi.nn.Linear(3, 2), nn.Dropout()))
+    with pytest.raises(tagi.CheckpointError, match=r"net\.1 .*torch\.nn\.modules\.dropout\.Dropout.*restore"):
+        tagi.load(tmp_path / "a.safetensors")
+
+
+def test_tensors_without_a_network_are_read_and_not_loaded(tmp_path: Path) -> None:
+    checkpoint.save_tensors(tmp_path / "a.safetensors", {"w": torch.ones(2)}, {"step": 1})
+    header, tensors = checkpoint.read(tmp_path / "a.safetensors")
+    assert header["extra"] == {"step": 1}
+    assert_bit_equal(tensors, {"w": torch.ones(2)})
+    with pytest.raises(tagi.CheckpointError, match="without its architecture"):
         tagi.load(tmp_path / "a.safetensors")
 
 
@@ -244,7 +305,7 @@ def test_parameters_used_twice_are_restored_but_not_loaded(tmp_path: Path) -> No
 
     net, other = tied(), tied()
     tagi.save(tmp_path / "net", net)
-    with pytest.raises(tagi.CheckpointError, match="parameters used twice"):
+    with pytest.raises(tagi.CheckpointError, match=r"parameters used twice, 0\.weight\.mean as 2\.weight\.mean"):
         tagi.load(tmp_path / "net")
     checkpoint.restore(tmp_path / "net", other)
     x = torch.randn(5, 3)

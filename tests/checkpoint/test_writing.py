@@ -1,5 +1,7 @@
 """A crash while writing leaves the old file."""
 
+import errno
+import io
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +13,27 @@ from small_checkpoints import (
 )
 
 import torchtagi as tagi
+from torchtagi import checkpoint
 
 
 def fail(*args: Any, **kwargs: Any) -> Any:
     raise OSError(5, "Input/output error")
+
+
+def forbid(path: Any, *args: Any, **kwargs: Any) -> Any:
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
+def full(*args: Any, **kwargs: Any) -> Any:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class FullDisk(io.FileIO):
+    """Takes half of what it is given."""
+
+    def write(self, content: Any) -> int:
+        super().write(content[: len(content) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def interrupt(*args: Any, **kwargs: Any) -> Any:
@@ -22,6 +41,9 @@ def interrupt(*args: Any, **kwargs: Any) -> Any:
 
 
 CRASHES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "open": lambda patch: patch.setattr(checkpoint, "open", forbid, raising=False),
+    "write": lambda patch: patch.setattr(checkpoint, "open", FullDisk, raising=False),
+    "full when synced": lambda patch: patch.setattr(os, "fsync", full),
     "replace": lambda patch: patch.setattr(os, "replace", fail),
     "sync": lambda patch: patch.setattr(os, "fsync", fail),
     "interrupt": lambda patch: patch.setattr(os, "fsync", interrupt),
@@ -39,8 +61,12 @@ def test_a_crash_while_writing_leaves_the_old_file_and_nothing_else(
     old = path.read_bytes() if exists else None
     with monkeypatch.context() as patch:
         CRASHES[crash](patch)
-        with pytest.raises((OSError, KeyboardInterrupt)):
+        with pytest.raises((OSError, KeyboardInterrupt)) as caught:
             tagi.save(path, small_net())
+    if isinstance(caught.value, OSError):
+        code = caught.value.errno
+        assert code in (errno.EACCES, errno.EIO, errno.ENOSPC)
+        assert str(caught.value) == f"[Errno {code}] {os.strerror(code)}: {str(path)!r}"
     assert [file.name for file in tmp_path.iterdir()] == (["net.safetensors"] if exists else [])
     if exists:
         assert path.read_bytes() == old
@@ -62,6 +88,36 @@ def test_a_file_that_cannot_be_written_whole_leaves_the_old_one(room: int, good:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert good.read_bytes() == old
     assert [file.name for file in good.parent.iterdir()] == [good.name]
+
+
+def test_a_folder_is_not_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "net.safetensors"
+    (path / "inside").mkdir(parents=True)
+    with pytest.raises(IsADirectoryError, match=r"Is a directory: '.*net\.safetensors'$"):
+        tagi.save(path, small_net())
+    assert [file.name for file in tmp_path.iterdir()] == ["net.safetensors"]
+    assert [file.name for file in path.iterdir()] == ["inside"]
+
+
+def test_a_file_is_no_folder_to_save_in(good: Path) -> None:
+    old = good.read_bytes()
+    with pytest.raises(OSError, match=r"(File exists|Not a directory): '.*good\.safetensors/net\.safetensors'$"):
+        tagi.save(good / "net.safetensors", small_net())
+    with pytest.raises(OSError, match=r"Not a directory: '.*good\.safetensors/deep/net\.safetensors'$"):
+        tagi.save(good / "deep" / "net.safetensors", small_net())
+    assert good.read_bytes() == old
+    assert [file.name for file in good.parent.iterdir()] == [good.name]
+
+
+def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o500)
+    if os.access(folder, os.W_OK):
+        pytest.skip("this user may write everywhere")
+    for path in (folder / "net.safetensors", folder / "deep" / "net.safetensors"):
+        with pytest.raises(PermissionError, match=r"Permission denied: '.*locked/.*net\.safetensors'$"):
+            tagi.save(path, small_net())
+    assert list(folder.iterdir()) == []
 
 
 def test_the_old_file_stands_until_the_new_one_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
