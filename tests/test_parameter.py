@@ -2,10 +2,12 @@
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import torchtagi as tagi
 from torchtagi.parameter import PRIORS, prior_std
@@ -62,6 +64,64 @@ def test_state_dict_and_copies_are_bit_equal() -> None:
         assert torch.equal(match.var, parameter.var)
     twin.set_(0.0, 9.0)
     assert not torch.equal(twin.var, parameter.var)
+
+
+def with_entry(tensor: Tensor, value: float) -> Tensor:
+    tensor = tensor.clone()
+    tensor.view(-1)[-1] = value
+    return tensor
+
+
+NO_GAUSSIANS: dict[str, tuple[str, Callable[[Tensor], Tensor], str]] = {
+    "variance negative": ("var", lambda t: with_entry(t, -0.25), "positive, got -0.25"),
+    "variance zero": ("var", lambda t: with_entry(t, 0.0), "positive, got 0.0"),
+    "variance nan": ("var", lambda t: with_entry(t, math.nan), "finite, got nan"),
+    "variance infinite": ("var", lambda t: with_entry(t, math.inf), "finite, got inf"),
+    "variance whole": ("var", lambda t: torch.ones_like(t, dtype=torch.long), "floating dtype, got torch.int64"),
+    "mean nan": ("mean", lambda t: with_entry(t, math.nan), "finite, got nan"),
+    "mean whole": ("mean", lambda t: torch.ones_like(t, dtype=torch.int32), "floating dtype, got torch.int32"),
+}
+
+
+@pytest.mark.parametrize("case", NO_GAUSSIANS)
+@pytest.mark.parametrize("options", [{}, {"strict": False}, {"assign": True}], ids=str)
+def test_load_state_dict_refuses_what_is_no_gaussian(case: str, options: dict[str, bool]) -> None:
+    """As torch does it: all reasons in one error, and of what is refused nothing is loaded."""
+    name, change, message = NO_GAUSSIANS[case]
+    net = torch.nn.Sequential(tagi.nn.Linear(3, 2), tagi.nn.BatchNorm1d(2))
+    for module, prefix in ((net, "0.weight."), (net, "1.bias."), (net[0], "bias."), (net[1].weight, "")):
+        before = copy.deepcopy(module.state_dict())
+        state = {key: value.clone() for key, value in before.items()}
+        state[prefix + name] = change(state[prefix + name])
+        other = {"mean": "var", "var": "mean"}[name]
+        state[prefix + other] = state[prefix + other] + 1.0
+        with pytest.raises(RuntimeError, match=f"{prefix}{name}".replace(".", r"\.") + " must .*" + message):
+            module.load_state_dict(state, **options)
+        for key, value in module.state_dict().items():
+            assert torch.equal(value, before[key]), key
+
+
+def test_load_state_dict_names_every_parameter_that_is_no_gaussian() -> None:
+    net = tagi.nn.Linear(3, 2)
+    state = {key: -value.abs() for key, value in net.state_dict().items()}
+    with pytest.raises(RuntimeError, match=r"(?s)weight\.var.*bias\.var"):
+        net.load_state_dict(state)
+
+
+def test_load_state_dict_still_says_what_is_missing_and_does_not_fit() -> None:
+    parameter, state = tagi.GaussianParameter((3,)), tagi.GaussianParameter((4,)).state_dict()
+    with pytest.raises(RuntimeError, match="size mismatch for mean"):
+        parameter.load_state_dict(state)
+    with pytest.raises(RuntimeError, match=r"Missing key.*mean"):
+        parameter.load_state_dict({"var": torch.ones(3)})
+    parameter.load_state_dict({"var": torch.full((3,), 2.0)}, strict=False)
+    assert parameter.var.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_shapes_without_values_are_loaded_as_such() -> None:
+    parameter = tagi.GaussianParameter((3,))
+    parameter.load_state_dict(tagi.GaussianParameter((3,), device="meta").state_dict(), assign=True)
+    assert parameter.var.is_meta
 
 
 def test_reset_returns_to_a_prior() -> None:

@@ -2,12 +2,14 @@
 
 Tensors: means, variances, running statistics, the likelihood's noise. Metadata: the architecture as a tree of
 layer names and arguments, the versions that wrote it, and whatever JSON the caller adds. Loading builds layers
-from a fixed list of names, so it never executes code from the file. It checks the whole file before it writes
-anything: a truncated, foreign or ill-fitting one raises `CheckpointError` and changes nothing.
+from a fixed list of names, so it never executes code from the file, and no more of them than the file has tensors
+for, so that a small file costs little. It checks the whole file before it writes anything: a truncated or
+ill-fitting one, or one of another program, raises `CheckpointError` and changes nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import os
@@ -24,22 +26,17 @@ from torch import Tensor, nn
 
 import torchtagi.likelihoods
 import torchtagi.nn
-from torchtagi.likelihoods import HeteroscedasticRegression, Likelihood
+from torchtagi.likelihoods import HeteroscedasticRegression, HierarchicalClassification, Likelihood
 from torchtagi.nn import Layer, Residual
 
 FORMAT = 1
-PARTS = ("net", "likelihood")
 ABSTRACT = ("Layer", "Module", "ModuleList")
 BUILDABLE: dict[str, type[nn.Module]] = {
     **{name: getattr(torchtagi.nn, name) for name in torchtagi.nn.__all__ if name not in ABSTRACT},
     **{name: getattr(torchtagi.likelihoods, name) for name in torchtagi.likelihoods.BUILDABLE},
 }
-
-
-ARGUMENTS = {
-    name: getattr(kind, "arguments", ()) or tuple(inspect.signature(kind).parameters)
-    for name, kind in BUILDABLE.items()
-}
+LAYERS, LAYERS_FOR_A_TENSOR = 1000, 4  # that a file may have; one without tensors takes 3 kB
+LENGTH = 255  # letters in the names from the network down to a layer, numbers in one of a layer's arguments
 
 
 class CheckpointError(ValueError):
@@ -56,36 +53,6 @@ class Saved:
     versions: dict[str, str]
 
 
-def describe(module: nn.Module) -> dict[str, Any] | None:
-    """The architecture as JSON, or None if it holds a module of a kind that `load` does not know, or parameters
-    that are in two places at once."""
-    parameters = [id(part) for _, part in module.named_parameters(remove_duplicate=False)]
-    if len(set(parameters)) < len(parameters):
-        return None
-    name = type(module).__name__
-    if type(module) not in (BUILDABLE.get(name), nn.Sequential):  # torch's own comes back as ours
-        return None
-    if isinstance(module, nn.Sequential | Residual):
-        parts = [(key, describe(part)) for key, part in module._modules.items() if part is not None]
-        return None if any(part is None for _, part in parts) else {"type": name, "parts": parts}
-    assert isinstance(module, Layer | Likelihood | HeteroscedasticRegression)
-    return {"type": name, "arguments": module.config()}
-
-
-def build(description: Any) -> nn.Module:
-    """The module of a description. Anything but a known name with its own arguments raises."""
-    kind = BUILDABLE[description["type"]]
-    if issubclass(kind, nn.Sequential):
-        return kind(OrderedDict((key, build(part)) for key, part in description["parts"]))
-    if issubclass(kind, Residual):
-        return kind(**{key: build(part) for key, part in description["parts"]})
-    arguments = description["arguments"]
-    unknown = set(arguments) - set(ARGUMENTS[description["type"]])
-    if unknown:
-        raise ValueError(f"{description['type']} has no argument {min(unknown)!r}")
-    return kind(**arguments)
-
-
 def save(
     path: str | Path,
     net: nn.Module,
@@ -98,65 +65,38 @@ def save(
     `others` are kept beside them under their names, for `restore`; `load` passes them over.
     """
     modules = named(net, likelihood, others)
-    tensors = {
-        # a copy: safetensors refuses tensors that share memory, as those of a layer used twice do
-        f"{part}.{key}": value.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for part, module in modules.items()
-        for key, value in module.state_dict().items()
-    }
-    write(path, tensors, {part: describe(module) for part, module in modules.items()}, extra or {})
+    tensors = {f"{part}.{key}": value for part in modules for key, value in modules[part].state_dict().items()}
+    write(path, tensors, {part: describe(module) for part, module in modules.items()}, extra)
 
 
 def save_tensors(path: str | Path, tensors: dict[str, Tensor], extra: dict[str, Any] | None = None) -> None:
     """Named tensors alone, for what is not a network of our layers; `read` gives them back."""
-    plain = {
-        key: value.detach().cpu().clone(memory_format=torch.contiguous_format) for key, value in tensors.items()
-    }
-    write(path, plain, {"net": None}, extra or {})
+    write(path, tensors, {"net": {"unbuildable": "was saved without its architecture"}}, extra)
 
 
 def write(
-    path: str | Path, tensors: dict[str, Tensor], architecture: dict[str, Any], extra: dict[str, Any]
+    path: str | Path, tensors: dict[str, Tensor], architecture: dict[str, Any], extra: dict[str, Any] | None
 ) -> None:
     header = {
         "format": FORMAT,
         "architecture": architecture,
         "versions": {"torchtagi": torchtagi.__version__, "torch": str(torch.__version__)},
-        "extra": extra,
+        "extra": extra or {},
     }
-    write_atomically(Path(path), to_bytes(tensors, {"torchtagi": json.dumps(header)}))
+    plain = {
+        # a copy: safetensors refuses tensors that share memory, as those of a layer used twice do
+        key: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for key, value in tensors.items()
+    }
+    write_atomically(Path(path), to_bytes(plain, {"torchtagi": json.dumps(header)}))
 
 
 def load(path: str | Path) -> Saved:
-    """Rebuild the network, and the likelihood if one was saved, from a checkpoint alone."""
+    """Rebuild the network, and the likelihood if one was saved, from a checkpoint alone; in evaluation mode."""
     header, tensors = read(path)
-    parts: dict[str, nn.Module] = {}
-    for part, description in header["architecture"].items():
-        if part not in PARTS:
-            continue
-        if description is None:
-            raise CheckpointError(
-                f"{path}: the {part} has a module of your own, or parameters used twice, so it cannot be rebuilt "
-                "from the file; build it yourself and call restore(path, net)"
-            )
-        try:
-            with torch.device("meta"):  # shapes only: the file's tensors decide whether memory is spent
-                compare(path, part, build(description), tensors)
-            parts[part] = build(description)
-        except CheckpointError:
-            raise
-        except Exception as error:  # whatever a malformed description trips over, it is the file's fault
-            raise CheckpointError(f"{path}: the {part}'s architecture cannot be built ({error!r})") from error
-    for part, module in parts.items():
-        dtypes = {v.dtype for k, v in tensors.items() if k.startswith(f"{part}.") and v.is_floating_point()}
-        if len(dtypes) == 1:
-            module.to(dtypes.pop())
-        fill(part, module, tensors)
-    return Saved(parts["net"], parts.get("likelihood"), header["extra"], header["versions"])
-
-
-def named(net: nn.Module, likelihood: nn.Module | None, others: dict[str, nn.Module]) -> dict[str, nn.Module]:
-    return {"net": net, **({} if likelihood is None else {"likelihood": likelihood}), **others}
+    net = rebuild(path, "net", header, tensors)
+    likelihood = rebuild(path, "likelihood", header, tensors) if "likelihood" in header["architecture"] else None
+    return Saved(net, likelihood, header["extra"], header["versions"])
 
 
 def restore(
@@ -165,22 +105,25 @@ def restore(
     """Load a checkpoint into a network that exists; returns the `extra` saved with it."""
     header, tensors = read(path)
     modules = named(net, likelihood, others)
+    states = {part: fitting_state(path, part, module, tensors) for part, module in modules.items()}
     for part, module in modules.items():
-        compare(path, part, module, tensors)
-    for part, module in modules.items():
-        fill(part, module, tensors)
+        module.load_state_dict(states[part])
     extra: dict[str, Any] = header["extra"]
     return extra
 
 
+def named(net: nn.Module, likelihood: nn.Module | None, others: dict[str, nn.Module]) -> dict[str, nn.Module]:
+    return {"net": net, **({} if likelihood is None else {"likelihood": likelihood}), **others}
+
+
 def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The whole file, checked in itself."""
+    """The whole file, checked in itself. What was saved in half precision is float32, which likelihoods need."""
     if not Path(path).is_file():
         raise CheckpointError(f"{path}: no such file")
     try:
         with safetensors.safe_open(str(path), framework="pt") as file:
             metadata = file.metadata() or {}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a dict
+            tensors = {key: in_memory(file.get_tensor(key)) for key in file.keys()}  # noqa: SIM118 - not a dict
     except Exception as error:  # the reader has no one error for what is not its format
         raise CheckpointError(f"{path}: not a safetensors file, or a truncated one ({error})") from error
     try:
@@ -195,45 +138,128 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise CheckpointError(f"{path}: a torchtagi checkpoint without its parts")
     for key, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise CheckpointError(f"{path}: {key} holds a value that is not finite; a variance must be positive")
+            raise CheckpointError(f"{path}: {key} holds a value that is not finite")
         if key.endswith((".var", "noise_var")) and not bool((tensor > 0).all()):
-            raise CheckpointError(f"{path}: {key} holds a variance that is not positive")
+            raise CheckpointError(
+                f"{path}: {key} holds a variance that is not positive; half precision rounds a small one to zero"
+            )
         if key.endswith("running_var") and bool((tensor < 0).any()):
             raise CheckpointError(f"{path}: {key} holds a negative variance")
     return header, tensors
 
 
-def compare(path: str | Path, part: str, module: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Raise unless the file's tensors are exactly the module's."""
-    here = {f"{part}.{key}": value for key, value in module.state_dict().items()}
-    there = {key: value for key, value in tensors.items() if key.startswith(f"{part}.")}
-    for key in sorted(here.keys() | there.keys()):
-        if key not in there:
-            raise CheckpointError(f"{path}: {key} is missing")
-        if key not in here:
-            raise CheckpointError(f"{path}: {key} is not in this network")
-        if here[key].shape != there[key].shape:
-            raise CheckpointError(
-                f"{path}: {key} has shape {tuple(there[key].shape)}, the network's is {tuple(here[key].shape)}"
-            )
+def in_memory(tensor: Tensor) -> Tensor:
+    """A copy: what safetensors gives is a view of the file, and changes when that is written over."""
+    return tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor.clone()
 
 
-def fill(part: str, module: nn.Module, tensors: dict[str, Tensor]) -> None:
-    prefix = f"{part}."
-    module.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+def fitting_state(path: str | Path, part: str, module: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A module's state in the file, which must hold the very tensors that the module has."""
+    prefix, state = f"{part}.", module.state_dict()
+    found = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+    for key in sorted(state.keys() | found.keys()):
+        if key not in found:
+            raise CheckpointError(f"{path}: {prefix}{key} is missing")
+        if key not in state:
+            raise CheckpointError(f"{path}: {prefix}{key} is not in this network")
+        there, here = kind_of(found[key]), kind_of(state[key])
+        if there != here:
+            raise CheckpointError(f"{path}: {prefix}{key} is {there}, the network's is {here}")
+    return found
+
+
+def kind_of(tensor: Tensor) -> str:
+    return f"{'floating' if tensor.is_floating_point() else tensor.dtype} of shape {tuple(tensor.shape)}"
+
+
+# ---- architectures -------------------------------------------------------------------------------------------
+
+
+def describe(module: nn.Module) -> dict[str, Any]:
+    """The architecture as JSON; where `load` cannot build it from that, the reason."""
+    names: dict[int, str] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if names.setdefault(id(parameter), name) != name:
+            return {"unbuildable": f"has parameters used twice, {names[id(parameter)]} as {name}"}
+    kind = type(module)
+    if kind not in (BUILDABLE.get(kind.__name__), nn.Sequential):  # torch's own Sequential comes back as ours
+        return {"unbuildable": f"is of the class {kind.__module__}.{kind.__qualname__}, not a layer of torchtagi"}
+    if isinstance(module, nn.Sequential | Residual):
+        parts = [(key, describe(part)) for key, part in module._modules.items() if part is not None]
+        return {"type": kind.__name__, "parts": parts}
+    assert isinstance(module, Layer | Likelihood | HeteroscedasticRegression)
+    return {"type": kind.__name__, "arguments": module.config()}
+
+
+def rebuild(path: str | Path, part: str, header: dict[str, Any], tensors: dict[str, Tensor]) -> nn.Module:
+    """One part of the file as it was saved, but in evaluation mode."""
+    description = header["architecture"][part]
+    try:
+        require_modest(description, LAYERS + LAYERS_FOR_A_TENSOR * len(tensors))
+        with torch.device("meta"):  # shapes only; the file's tensors take their place
+            module = build(part, description, tensors)
+        size = Path(path).stat().st_size
+        if isinstance(module, HierarchicalClassification) and module.classes > size:
+            raise ValueError(f"its {module.classes} classes are too many for {size} bytes")
+    except Exception as error:  # whatever a malformed description trips over, it is the file's fault
+        raise CheckpointError(
+            f"{path}: the {part} cannot be rebuilt from the file, {error}; if it is a model of yours, build it "
+            "yourself and call restore(path, net, likelihood)"
+        ) from error
+    module.load_state_dict(fitting_state(path, part, module, tensors), assign=True)
+    return module.eval()
+
+
+def require_modest(description: Any, most: int) -> None:
+    """Refuse, before anything is built, an architecture of more than so many layers."""
+    layers, level = 0, [description]
+    while level:
+        layers += len(level)
+        if layers > most:
+            raise ValueError(f"more than {most} layers are too many for its tensors")
+        level = [part for each in level for _, part in each.get("parts", ())]
+
+
+def build(key: str, description: Any, tensors: dict[str, Tensor]) -> nn.Module:
+    """The module of a description. Anything but a known name with its own arguments and tensors raises."""
+    if "unbuildable" in description:
+        raise ValueError(f"{key} {description['unbuildable']}")
+    if len(key) > LENGTH:
+        raise ValueError(f"{key[:LENGTH]}... is nested too deep, or its name is too long")
+    name = description["type"]
+    if name not in BUILDABLE:
+        raise ValueError(f"{key} is of an unknown kind, {name!r}")
+    kind = BUILDABLE[name]
+    if issubclass(kind, nn.Sequential | Residual):
+        parts = {name: build(f"{key}.{name}", part, tensors) for name, part in description["parts"]}
+        return kind(OrderedDict(parts)) if issubclass(kind, nn.Sequential) else kind(**parts)
+    arguments = description["arguments"]
+    known = kind.arguments if issubclass(kind, Layer) else inspect.signature(kind).parameters
+    for argument, value in arguments.items():
+        if argument not in known:
+            raise ValueError(f"{key}, {name}, has no argument {argument!r}")
+        long = issubclass(kind, Layer) and isinstance(value, list) and len(value) > LENGTH
+        if long or (isinstance(value, int) and value >= 2**63):
+            raise ValueError(f"{argument} of {key}, {name}, is too large")
+    module = kind(**arguments)
+    for own in module.state_dict():
+        if f"{key}.{own}" not in tensors:
+            raise ValueError(f"{key}.{own} is missing")
+    return module
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """All of `content` under its final name, or nothing: a temporary file beside it, then a rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"
     try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        with os.fdopen(handle, "wb") as file:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    except OSError as error:  # names the temporary file, or none
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -79,8 +80,9 @@ class GaussianParameter(nn.Module):
         if not (mean_gain >= 0 and math.isfinite(mean_gain)):
             raise ValueError(f"mean_gain must be finite and not negative, got {mean_gain}")
         self.given, self.learned, self.calibration = False, False, (1.0, 1.0)
-        self.mean.normal_(0.0, mean_gain * std)
-        self.var.fill_((var_gain * std) ** 2)
+        if not self.mean.is_meta:  # no memory to fill, and finding that out takes torch half a millisecond
+            self.mean.normal_(0.0, mean_gain * std)
+            self.var.fill_((var_gain * std) ** 2)
 
     def pair(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and variance, past `nn.Module`'s attribute look-up, which costs small networks dear."""
@@ -108,6 +110,20 @@ class GaussianParameter(nn.Module):
         self.var.copy_(new[1])
         self.given = True
         return self
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Refuse what is no Gaussian; `load_state_dict` collects the reasons and raises them together."""
+        try:
+            for name in ("mean", "var"):
+                value = state_dict.get(prefix + name)
+                if isinstance(value, torch.Tensor) and not value.is_meta:
+                    require_values(prefix + name, value)
+                    if name == "var" and not bool((value > 0).all()):  # fit for shards, which may be empty
+                        raise ValueError(f"{prefix}var must be positive, got {value.min().item()}")
+        except (TypeError, ValueError) as error:
+            rest[-1].append(str(error))
+        else:
+            super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:
         return f"{tuple(self.mean.shape)}"

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import torchtagi as tagi
+from torchtagi import checkpoint as files
 
 
 def batch_norm_net() -> nn.Sequential:
@@ -68,11 +69,11 @@ def assert_refused(path: Path, *, by_load: bool = True, message: str | None = No
     net, likelihood = small_net(), tagi.Regression(2.0)
     before, noise = snapshot(net), snapshot(likelihood)
     with pytest.raises(tagi.CheckpointError, match=message) as caught:
-        tagi.restore(path, net, likelihood)
+        files.restore(path, net, likelihood)
     assert path.name in str(caught.value)
     assert_bit_equal(snapshot(net), before)
     assert_bit_equal(snapshot(likelihood), noise)
     if by_load:
         with pytest.raises(tagi.CheckpointError, match=message) as caught:
-            tagi.load(path)
+            files.load(path)
         assert path.name in str(caught.value)

@@ -10,6 +10,7 @@ from small_checkpoints import (
 )
 
 import torchtagi as tagi
+from torchtagi import checkpoint as files
 
 LINEAR = {"type": "Linear", "arguments": {"in_features": 3, "out_features": 4}}
 
@@ -53,7 +54,7 @@ def test_an_architecture_of_unknown_parts_is_refused_and_runs_nothing(
     monkeypatch.setattr(os, "system", calls.append)
     rewrite(good, lambda tensors, header: header["architecture"].update(net=ARCHITECTURES[name]))
     with pytest.raises(tagi.CheckpointError, match=r"good\.safetensors"):
-        tagi.load(good)
+        files.load(good)
     assert calls == []
 
 
@@ -61,22 +62,22 @@ def test_an_architecture_of_unknown_parts_is_refused_and_runs_nothing(
 def test_only_the_projects_own_layers_are_built(kind: str, tmp_path: Path) -> None:
     """Even a stranger that would fit, since it needs no tensors and no arguments."""
     path = tmp_path / "a.safetensors"
-    tagi.save(path, tagi.nn.ReLU(), tagi.Regression(0.5))
-    tagi.load(path)
+    files.save(path, tagi.nn.ReLU(), tagi.Regression(0.5))
+    files.load(path)
     rewrite(path, lambda tensors, header: header["architecture"]["net"].update(type=kind))
     with pytest.raises(tagi.CheckpointError, match=rf"a\.safetensors.*{kind}"):
-        tagi.load(path)
+        files.load(path)
 
 
 @pytest.mark.parametrize("architecture", [None, [], "net", {}, {"likelihood": LINEAR}])
 def test_an_architecture_without_a_network_is_refused(architecture: Any, good: Path) -> None:
     rewrite(good, lambda tensors, header: header.update(architecture=architecture))
     with pytest.raises(tagi.CheckpointError, match=r"good\.safetensors"):
-        tagi.load(good)
+        files.load(good)
 
 
 @pytest.mark.parametrize("key", ["architecture", "extra", "versions"])
 def test_a_header_with_a_part_missing_is_refused(key: str, good: Path) -> None:
     rewrite(good, lambda tensors, header: header.pop(key))
     with pytest.raises(tagi.CheckpointError, match=r"good\.safetensors"):
-        tagi.load(good)
+        files.load(good)

@@ -19,6 +19,7 @@ from small_checkpoints import (
 from torch import Tensor, nn
 
 import torchtagi as tagi
+from torchtagi import checkpoint as files
 
 
 def test_a_file_cut_anywhere_is_refused(good: Path) -> None:
@@ -54,10 +55,10 @@ def test_a_damaged_header_is_refused_or_harmless(good: Path) -> None:
         damaged[position] ^= 0x80 if position % 2 else 0x01
         good.write_bytes(bytes(damaged))
         with contextlib.suppress(tagi.CheckpointError):
-            assert isinstance(tagi.load(good).net, nn.Module)
+            assert isinstance(files.load(good).net, nn.Module)
         before = snapshot(net)
         try:
-            tagi.restore(good, net)
+            files.restore(good, net)
         except tagi.CheckpointError:
             assert_bit_equal(snapshot(net), before)
 
@@ -127,6 +128,22 @@ DAMAGES: dict[str, tuple[Callable[[dict[str, Tensor], dict[str, Any]], Any], str
         set_tensor("net.1.running_mean", with_entry(float("nan"))),
         r"net\.1\.running_mean.*finite",
     ),
+    "mean whole numbers": (
+        set_tensor("net.0.weight.mean", lambda t: t.long()),
+        r"net\.0\.weight\.mean is torch\.int64.*floating",
+    ),
+    "variance whole numbers": (
+        set_tensor("net.0.weight.var", lambda t: torch.ones_like(t, dtype=torch.int32)),
+        r"net\.0\.weight\.var is torch\.int32.*floating",
+    ),
+    "count of batches a fraction": (
+        set_tensor("net.1.num_batches_tracked", lambda t: t.float()),
+        r"net\.1\.num_batches_tracked is floating.*torch\.int64",
+    ),
+    "count of batches too short": (
+        set_tensor("net.1.num_batches_tracked", lambda t: t.to(torch.int8)),
+        r"net\.1\.num_batches_tracked is torch\.int8.*torch\.int64",
+    ),
     "running variance negative": (set_tensor("net.1.running_var", with_entry(-1.0)), r"net\.1\.running_var"),
     "noise negative": (set_tensor("likelihood.noise_var", lambda t: -t), r"likelihood\.noise_var"),
     "noise zero": (set_tensor("likelihood.noise_var", lambda t: 0 * t), r"likelihood\.noise_var"),
@@ -151,11 +168,11 @@ def test_a_network_is_not_filled_if_the_likelihood_does_not_fit(good: Path) -> N
     net, before = small_net(), None
     before = snapshot(net)
     with pytest.raises(tagi.CheckpointError, match=r"likelihood\.noise_var.*\(\).*\(2,\)"):
-        tagi.restore(good, net, tagi.Regression([0.5, 0.6]))
+        files.restore(good, net, tagi.Regression([0.5, 0.6]))
     assert_bit_equal(snapshot(net), before)
 
 
 def test_a_likelihood_that_was_not_saved_is_missed(tmp_path: Path) -> None:
     path = tmp_path / "bare.safetensors"
-    tagi.save(path, small_net())
+    files.save(path, small_net())
     assert_refused(path, by_load=False, message=r"likelihood\.noise_var.*missing")

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import torchtagi as tagi
+from torchtagi.likelihoods import class_tree
 from torchtagi.likelihoods.link import CANDIDATES, lowest
 
 
@@ -19,7 +20,8 @@ def outputs(n: int, width: int, seed: int = 0) -> tagi.Gaussian:
 def drawn_labels(z: tagi.Gaussian, noise_std: float, likelihood: tagi.HierarchicalClassification) -> Tensor:
     """Labels as the tree draws them: at each node the sign of the output plus its noise."""
     signs = z.sample() + noise_std * torch.randn(z.shape)
-    agrees = (likelihood.code[None] * signs[:, None]).masked_fill(likelihood.code[None] == 0, 1.0) > 0
+    code = class_tree(likelihood.classes)[None]
+    agrees = (code * signs[:, None]).masked_fill(code == 0, 1.0) > 0
     return agrees.all(2).float().argmax(1)  # of 2^L classes exactly one path agrees everywhere
 
 

@@ -15,6 +15,7 @@ import torchtagi as tagi
 from cases import CASES, Case, Parameters, gaussian_parameters
 from oracles import assert_moments_of_draws, bilinear_moments, condition, jacobian_messages
 from torchtagi import Gaussian
+from torchtagi import checkpoint as files
 from torchtagi import nn as tnn
 
 DRAWS = 30_000
@@ -457,8 +458,8 @@ def test_saved_and_loaded_net_is_bit_equal(case: Case, tmp_path: Path) -> None:
     x = case.input(torch.float32)
     with torch.no_grad():
         net(x)
-    tagi.save(tmp_path / "net.safetensors", net, extra={"case": case.id})
-    saved = tagi.load(tmp_path / "net.safetensors")
+    files.save(tmp_path / "net.safetensors", net, extra={"case": case.id})
+    saved = files.load(tmp_path / "net.safetensors")
     loaded = saved.net.train(case.training)
     assert saved.extra == {"case": case.id}
     assert repr(loaded) == repr(net)
@@ -473,8 +474,8 @@ def test_saved_and_loaded_net_is_bit_equal(case: Case, tmp_path: Path) -> None:
 def test_loaded_net_keeps_its_precision(dtype: torch.dtype, tmp_path: Path) -> None:
     """Oracle 8 for a net that is not float32: bit-equal means the dtype too."""
     net = nn.Sequential(tnn.Linear(4, 3), tnn.BatchNorm1d(3)).to(dtype)
-    tagi.save(tmp_path / "net.safetensors", net)
-    assert_bit_equal(tagi.load(tmp_path / "net.safetensors").net, net)
+    files.save(tmp_path / "net.safetensors", net)
+    assert_bit_equal(files.load(tmp_path / "net.safetensors").net, net)
 
 
 def assert_bit_equal(loaded: nn.Module, net: nn.Module) -> None:
@@ -489,10 +490,10 @@ def assert_bit_equal(loaded: nn.Module, net: nn.Module) -> None:
 def test_restoring_brings_back_a_net_that_went_on_learning(case: Case, tmp_path: Path) -> None:
     """Oracle 8: `restore` into a net that exists."""
     net = case.layer(torch.float32)
-    tagi.save(tmp_path / "net.safetensors", net)
+    files.save(tmp_path / "net.safetensors", net)
     kept = copy.deepcopy(net.state_dict())
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.mul_(1.5)
-    tagi.restore(tmp_path / "net.safetensors", net)
+    files.restore(tmp_path / "net.safetensors", net)
     assert all(torch.equal(tensor, kept[name]) for name, tensor in net.state_dict().items())

@@ -22,6 +22,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -34,44 +36,72 @@ from torchtagi.likelihoods.link import LabelLikelihood
 from torchtagi.likelihoods.observation import Message, observe, require_output
 from torchtagi.prediction import ClassPrediction
 
+FEW = 128  # classes; up to here one product with the dense tree is faster than a walk down its levels
+
+
+def tree_levels(classes: int) -> list[slice]:
+    """Which outputs are the nodes of each level, the root first.
+
+    The nodes of a level are the distinct prefixes of that length among the classes' binary numbers.
+    """
+    if not isinstance(classes, int) or classes < 2:
+        raise ValueError(f"classes must be a whole number of at least 2, got {classes!r}")
+    sizes = [(classes - 1 >> below) + 1 for below in range((classes - 1).bit_length(), 0, -1)]
+    return [slice(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
+
+
+def class_paths(classes: int) -> tuple[Tensor, Tensor]:
+    """(C, L) twice: the nodes on each class's path, and +1 or −1 for the branch that it takes there."""
+    levels = tree_levels(classes)
+    branch = torch.arange(classes)[:, None] >> torch.arange(len(levels) - 1, -1, -1)
+    return torch.tensor([level.start for level in levels]) + (branch >> 1), 1.0 - 2.0 * (branch & 1)
+
 
 def class_tree(classes: int) -> Tensor:
     """(C, nodes): +1 or −1 at the nodes on a class's path, 0 elsewhere."""
-    if not isinstance(classes, int) or classes < 2:
-        raise ValueError(f"classes must be a whole number of at least 2, got {classes!r}")
-    levels = (classes - 1).bit_length()
-    # The nodes of a level are the distinct prefixes of that length among the classes' binary numbers.
-    sizes = [math.ceil(classes / 2 ** (levels - level)) for level in range(levels)]
-    code = torch.zeros(classes, sum(sizes))
-    for c in range(classes):
-        for level in range(levels):
-            node = sum(sizes[:level]) + (c >> (levels - level))
-            code[c, node] = -1.0 if (c >> (levels - level - 1)) & 1 else 1.0
-    return code
+    nodes, signs = class_paths(classes)
+    return torch.zeros(classes, int(nodes.max()) + 1).scatter_(1, nodes, signs)
+
+
+@lru_cache(maxsize=8)
+def stored_paths(classes: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """`class_paths`, made when it is first needed."""
+    with torch.inference_mode(False), torch.device(device):
+        nodes, signs = class_paths(classes)
+        return nodes, signs.to(dtype)
+
+
+@lru_cache(maxsize=8)
+def stored_branches(classes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(2·nodes, C): 1 where a class's path goes left at a node, then where it goes right."""
+    with torch.inference_mode(False), torch.device(device):
+        code = class_tree(classes).to(dtype).t()
+        return torch.cat([code.clamp_min(0), code.neg().clamp_min(0)])
 
 
 class HierarchicalClassification(LabelLikelihood):
     """Labels 0..classes−1, each observed as ±1 on its path; the network needs `.outputs` outputs."""
-
-    code: Tensor
 
     def __init__(
         self, classes: int, noise_std: float | Sequence[float] | Tensor = 1.0, learn_noise: bool = False
     ) -> None:
         super().__init__(noise_std, learn_noise)
         self.classes = classes
-        self.register_buffer("code", class_tree(classes), persistent=False)
-
-    @property
-    def outputs(self) -> int:
+        self.levels = tree_levels(classes)
+        self.outputs = self.levels[-1].stop
         """How many outputs the network must have: the nodes of the tree."""
-        return self.code.shape[1]
+
+    def paths(self, labels: Tensor, z: Gaussian) -> tuple[Tensor, Tensor]:
+        """(N, L) twice: the nodes on the paths of these labels, and the signs observed there."""
+        nodes, signs = stored_paths(self.classes, z.dtype, z.device)
+        labels = labels.long()
+        return nodes.index_select(0, labels), signs.index_select(0, labels)
 
     def message(self, z: Gaussian, y: Tensor) -> Message:
         require_output("z", z, self.outputs)
         require_labels("labels", y, len(z), self.classes)
-        target = self.code.to(z.dtype)[y.long()]
-        observed = target != 0
+        target = torch.zeros_like(z.mean).scatter_(1, *self.paths(y, z))
+        observed = target.bool()
         self.score_link(z, y)
         return observe(z, target, self.training_noise_var(z, target, observed), observed)
 
@@ -94,16 +124,35 @@ class HierarchicalClassification(LabelLikelihood):
     def log_probs(self, z: Gaussian) -> Tensor:
         """(N, C), normalised: what `predict` gives without the two uncertainties, at a fraction of the cost."""
         require_output("z", z, self.outputs)
-        return self.log_probs_given(z, self.predictive_noise_var)
+        margin = z.mean / (z.variance + self.predictive_noise_var).sqrt()
+        return self.along_paths(torch.special.log_ndtr(margin), torch.special.log_ndtr(-margin)).log_softmax(-1)
 
     def log_prob_given(self, z: Gaussian, labels: Tensor, noise_var: Tensor) -> Tensor:
-        log_probs = self.log_probs_given(z, noise_var)
-        return log_probs.gather(-1, labels.long()[:, None].expand(*log_probs.shape[:-1], 1))[..., 0]
-
-    def log_probs_given(self, z: Gaussian, noise_var: Tensor) -> Tensor:
+        """Of a label alone: its own path and the last class's, not all C."""
         margin = z.mean / (z.variance + noise_var).sqrt()
-        left, right = torch.special.log_ndtr(margin), torch.special.log_ndtr(-margin)
-        return self.along_paths(left, right).log_softmax(-1)
+        nodes, signs = self.paths(labels, z)
+        path = margin.gather(-1, nodes.expand(*margin.shape[:-1], -1)) * signs
+        log_prob: Tensor = torch.special.log_ndtr(path).sum(-1) - self.log_mass(margin)
+        return log_prob
+
+    def log_mass(self, margin: Tensor) -> Tensor | float:
+        """log S, the mass on all C leaves: what lies below the last class's path or left of it.
+
+        S climbs that path from S = 1 at its leaf: S ← Φ S where it goes left, S ← Φ + (1 − Φ) S where it goes
+        right; to its right no leaf is a class.
+        """
+        log_mass: Tensor | None = None
+        last = self.classes - 1
+        for level in reversed(self.levels):
+            goes_right, last = last & 1, last >> 1
+            here = margin[..., level.start + last]
+            if not goes_right:
+                left = torch.special.log_ndtr(here)
+                log_mass = left if log_mass is None else left + log_mass
+            elif log_mass is not None:
+                right = torch.special.log_ndtr(-here) + log_mass
+                log_mass = torch.logaddexp(torch.special.log_ndtr(here), right)
+        return 0.0 if log_mass is None else log_mass
 
     def epistemic_variance(self, probs: Tensor, margin: Tensor, squared: Tensor) -> Tensor:
         """E[(π − P S)²]/E[S]² for each class; `squared` is E[Φ²] of going left at each node.
@@ -112,20 +161,17 @@ class HierarchicalClassification(LabelLikelihood):
         `path`, `path2` and `shared` are E[π], E[π²] and E[π S] from its path's node at that level down.
         """
         leaf = torch.arange(self.classes, device=margin.device)
-        mass = torch.zeros(len(margin), 1 << self.levels, dtype=margin.dtype, device=margin.device)
+        mass = torch.zeros(len(margin), 1 << len(self.levels), dtype=margin.dtype, device=margin.device)
         mass[:, : self.classes] = 1.0
         mass2 = mass
         path = path2 = shared = torch.ones_like(probs)
         left, right = torch.special.ndtr(margin), torch.special.ndtr(-margin)
         cross = left - squared  # E[Φ(z)Φ(−z)]
         squared_right = right - cross
-        first = self.outputs
-        for level in reversed(range(self.levels)):
-            nodes = (self.classes - 1 >> (self.levels - level)) + 1  # prefixes of this length in use
-            first -= nodes
-            here = slice(first, first + nodes)
-            branch = leaf >> (self.levels - level - 1)  # each class's node one level down
-            goes_left, node = branch % 2 == 0, first + branch // 2
+        for depth, here in enumerate(reversed(self.levels)):
+            nodes = here.stop - here.start
+            branch = leaf >> depth  # each class's node one level down
+            goes_left, node = branch % 2 == 0, here.start + branch // 2
             sibling = mass[:, branch ^ 1]
             shared = (
                 torch.where(goes_left, squared[:, node], squared_right[:, node]) * shared
@@ -137,19 +183,20 @@ class HierarchicalClassification(LabelLikelihood):
             a2, b2 = mass2[:, 0 : 2 * nodes : 2], mass2[:, 1 : 2 * nodes : 2]
             mass2 = squared[:, here] * a2 + squared_right[:, here] * b2 + 2 * cross[:, here] * a * b
             mass = left[:, here] * a + right[:, here] * b
-            if nodes % 2 and level:  # the parent's other child holds no class
+            if nodes % 2 and here.start:  # the parent's other child holds no class
                 mass, mass2 = (torch.nn.functional.pad(t, (0, 1)) for t in (mass, mass2))
         residual = path2 - 2 * probs * shared + probs.square() * mass2
         return residual.clamp_min(0) / mass.square().clamp_min(torch.finfo(mass.dtype).tiny)
 
-    @property
-    def levels(self) -> int:
-        return (self.classes - 1).bit_length()
-
     def along_paths(self, left: Tensor, right: Tensor) -> Tensor:
         """Σ over each class's path of its nodes' values: (N, nodes) twice → (N, C)."""
-        code = self.code.to(left.dtype)
-        return left @ code.clamp_min(0).t() + right @ code.neg().clamp_min(0).t()
+        if self.classes <= FEW:
+            return torch.cat([left, right], -1) @ stored_branches(self.classes, left.dtype, left.device)
+        branches = torch.stack([left, right], -1)
+        total = torch.zeros_like(branches[..., :1, 0])
+        for level in self.levels:
+            total = (total[..., : level.stop - level.start, None] + branches[..., level, :]).flatten(-2)
+        return total[..., : self.classes]
 
     def config(self) -> dict[str, Any]:
         return {"classes": self.classes, **super().config()}
