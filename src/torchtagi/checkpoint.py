@@ -195,7 +195,7 @@ def rebuild(path: str | Path, part: str, header: dict[str, Any], tensors: dict[s
     """One part of the file as it was saved, but in evaluation mode."""
     description = header["architecture"][part]
     try:
-        require_modest(description, LAYERS + LAYERS_FOR_A_TENSOR * len(tensors))
+        limit_layers(description, LAYERS + LAYERS_FOR_A_TENSOR * len(tensors))
         with torch.device("meta"):  # shapes only; the file's tensors take their place
             module = build(part, description, tensors)
         size = Path(path).stat().st_size
@@ -210,7 +210,7 @@ def rebuild(path: str | Path, part: str, header: dict[str, Any], tensors: dict[s
     return module.eval()
 
 
-def require_modest(description: Any, most: int) -> None:
+def limit_layers(description: Any, most: int) -> None:
     """Refuse, before anything is built, an architecture of more than so many layers."""
     layers, level = 0, [description]
     while level:

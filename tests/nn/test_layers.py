@@ -470,10 +470,9 @@ def test_saved_and_loaded_net_is_bit_equal(case: Case, tmp_path: Path) -> None:
     assert torch.equal(again.variance, before.variance)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=["float64", "bfloat16"])
-def test_loaded_net_keeps_its_precision(dtype: torch.dtype, tmp_path: Path) -> None:
+def test_loaded_net_keeps_its_precision(tmp_path: Path) -> None:
     """Oracle 8 for a net that is not float32: bit-equal means the dtype too."""
-    net = nn.Sequential(tnn.Linear(4, 3), tnn.BatchNorm1d(3)).to(dtype)
+    net = nn.Sequential(tnn.Linear(4, 3), tnn.BatchNorm1d(3)).double()
     files.save(tmp_path / "net.safetensors", net)
     assert_bit_equal(files.load(tmp_path / "net.safetensors").net, net)
 

@@ -60,7 +60,7 @@ def class_paths(classes: int) -> tuple[Tensor, Tensor]:
 def class_tree(classes: int) -> Tensor:
     """(C, nodes): +1 or −1 at the nodes on a class's path, 0 elsewhere."""
     nodes, signs = class_paths(classes)
-    return torch.zeros(classes, int(nodes.max()) + 1).scatter_(1, nodes, signs)
+    return torch.zeros(classes, tree_levels(classes)[-1].stop).scatter_(1, nodes, signs)
 
 
 @lru_cache(maxsize=8)
