@@ -1,4 +1,13 @@
-"""All measures of a finished game, kept in its run folder."""
+"""All numbers about a GAN: after each epoch, and once more with the check against copying.
+
+accuracy, own_codes      Qnet on real test digits, codes assigned to digits
+read_error               % of generated images that the judge does not read as the digit their code stands for
+digits_drawn             how many different digits the codes draw, each by the majority of its images
+frechet                  Fréchet distance between features of real and generated images: the judge's, or Dnet's
+c1_slant, …              correlation of each continuous code with measured slant and stroke width
+fake_as_fake, …          Pnet's mean probability of "generated" for generated and for real test images
+neighbour_ratio, …       distances to the nearest training image
+"""
 
 from __future__ import annotations
 
@@ -9,64 +18,102 @@ from torch import Tensor
 
 from torchtagi.experiments import data
 from torchtagi.experiments.data.cifar import CIFAR10_PREPROCESSING
+from torchtagi.experiments.gan.build import open_gan
 from torchtagi.experiments.gan.config import GanConfig
-from torchtagi.experiments.gan.judge import Judge, classifier_of, judge_from_run, quick_judge
-from torchtagi.experiments.gan.measuring import DRAWN, copying, measure
-from torchtagi.experiments.gan.tasks import find_gan_task
-from torchtagi.experiments.gan.training import open_engine
-from torchtagi.experiments.runs.folder import EVALUATION, Run, RunError
+from torchtagi.experiments.gan.judge import Judge, find_judge, judge_from_run
+from torchtagi.experiments.gan.measures import assign, digits_drawn, frechet_distance, nearest_neighbours
+from torchtagi.experiments.gan.model import Gan
+from torchtagi.experiments.gan.strokes import code_effects
+from torchtagi.experiments.runs.folder import EVALUATION, Run
 
+MEASURE_SEED = 11  # every epoch and every run is measured at the same latent points
+DRAWN = 2000
 NEIGHBOURS = 200  # generated and held-out images whose nearest training image is looked for
 
 
-def evaluate_gan(
-    run: Run, judge_folder: str | None = None, progress: Callable[[str], None] | None = None
+def measure(
+    gan: Gan,
+    test: data.ImageSet,
+    judge: Judge | None,
+    features: Callable[[Tensor], Tensor] | None = None,
 ) -> dict[str, Any]:
-    """Measure `run` and write `evaluation.json`.
-
-    `judge_folder` names the run whose eyes are used: a `tagi train mnist` run for digits; for faces a classifier of
-    CIFAR-10 or another game, whose features make Fréchet distances comparable. Without it the run's own choice, or
-    for faces its own Dnet.
-    """
-    say = progress or (lambda message: None)
-    config = GanConfig.from_json(run.config)
-    task = find_gan_task(config.task)
-    engine, _ = open_engine(run)
-    say(f"loading {task.data}")
-    sets = data.load_train_test(task.data)
-    train, test = sets.train.subset(slice(config.samples)), sets.test.subset(slice(config.test_samples))
-    drawn = min(DRAWN, len(test))
-    judge: Judge | None = None
-    eyes, name = None, "its own Dnet"
-    if task.has_digits:
-        wanted = judge_folder or config.judge or "quick"
-        say(f"asking a judge: {wanted}")
-        judge = quick_judge(train) if wanted == "quick" else judge_from_run(Run.open(wanted))
-        name = judge.name
-    elif judge_folder is not None:
-        eyes, name = other_eyes(judge_folder, config.task, test)
-    say(f"measuring {drawn:,} generated {task.thing}s")
-    found = {**measure(engine, test, judge, drawn, eyes), "judge": name}
-    say("looking for copies among the training images")
-    found.update(copying(engine, train, test, min(NEIGHBOURS, len(test))))
-    found["drawn"], found["epochs"] = drawn, len(run.metrics())
-    run.write_json(EVALUATION, found)
+    """What can be said after an epoch, in seconds. `features` (n, f) are those of Fréchet's distance where there is
+    no judge, Dnet's unless given."""
+    latents = gan.space.sample(min(DRAWN, len(test)), MEASURE_SEED)
+    images = gan.draw(latents)
+    real = test.images.cpu()
+    of_real, codes = gan.classify(real, read_codes=test.labels is not None)
+    of_images, _ = gan.classify(images, read_codes=False)
+    found: dict[str, Any] = {
+        "fake_as_fake": float(of_images.mean()),
+        "real_as_fake": float(of_real.mean()),
+        "pixel_mean": float(images.mean()),
+        "pixel_std": float(images.std()),
+        "pixel_largest": float(images.abs().max()),
+    }
+    # as they come out of a picture file: G's pixels may lie outside of the colours that there are
+    shown = test.preprocessing.apply(test.to_uint8(images))
+    read = None
+    if judge is None:
+        features = features or gan.features
+        found["frechet"] = frechet_distance(features(real), features(shown))
+    else:
+        read, drawn_features = judge.classify(shown)
+        found["frechet"] = frechet_distance(judge.classify(real)[1], drawn_features)
+        found.update(code_effects(latents, test.to_uint8(images).float() / 255))
+    if codes is not None and test.labels is not None:
+        found.update(code_measures(codes[:, 0], test.labels.cpu(), latents.categories[:, 0], read))
     return found
 
 
-def other_eyes(folder: str, task: str, test: data.ImageSet) -> tuple[Callable[[Tensor], Tensor], str]:
-    """How another run sees images of `test`'s scale, (n, features), and who that is."""
-    run = Run.open(folder)
-    if run.config["task"] == task:
-        return open_engine(run)[0].features, f"Dnet of {folder}"
-    if run.config["task"] != "cifar10":  # the images of both have the same size
-        raise RunError(
-            f"{folder} was trained on {run.config['task']}: a judge of {task} is another such game or a classifier "
-            "of cifar10"
-        )
-    classifier = classifier_of(run)
+def code_measures(codes: Tensor, digits: Tensor, drawn: Tensor, read: Tensor | None) -> dict[str, Any]:
+    """Of real test `digits` that Qnet read as `codes`, and of images `drawn` from codes that the judge `read`."""
+    assignment = assign(codes, digits)
+    found: dict[str, Any] = {
+        "error": round(100 * (1 - assignment.accuracy), 4),
+        "accuracy": assignment.accuracy,
+        "own_codes": assignment.own_codes,
+        "digit_of_code": list(assignment.digit_of),
+        "codes_by_digits": assignment.table.tolist(),
+    }
+    if read is not None:
+        meant = drawn.new_tensor(assignment.digit_of)[drawn]
+        found["read_error"] = 100 * float((read != meant).float().mean())
+        found["digits_drawn"] = float(digits_drawn(drawn, read, len(assignment.digit_of)))
+    return found
 
-    def features(images: Tensor) -> Tensor:
-        return classifier.look(CIFAR10_PREPROCESSING.apply(test.to_uint8(images)))[1]
 
-    return features, f"classifier of {folder}"
+def evaluate_gan(
+    run: Run, judge_folder: str | None = None, progress: Callable[[str], None] = lambda message: None
+) -> dict[str, Any]:
+    """Measure `run` and write `evaluation.json`.
+
+    `judge_folder` names the run of the judge: a `tagi train mnist` run for digits; for faces a `tagi train cifar10`
+    run, whose features make Fréchet distances comparable. Without it the run's own judge, or for faces its own Dnet.
+    """
+    config = GanConfig.from_json(run.config)
+    gan, _ = open_gan(run)
+    progress(f"loading {config.kind.data}")
+    sets = data.load_train_test(config.kind.data)
+    train, test = sets.train.subset(slice(config.samples)), sets.test.subset(slice(config.test_samples))
+    judge, features, name = None, None, "its own Dnet"
+    if config.kind.has_digits:
+        judge = find_judge(judge_folder or config.judge or "quick", train)
+        name = judge.name
+    elif judge_folder is not None:
+        classifier = judge_from_run(judge_folder, "cifar10")  # the images of both have the same size
+        name = f"classifier of {judge_folder}"
+
+        def features(images: Tensor) -> Tensor:
+            return classifier.classify(CIFAR10_PREPROCESSING.apply(test.to_uint8(images)))[1]
+
+    progress("measuring generated images")
+    found = {**measure(gan, test, judge, features), "judge": name}
+    progress("looking for copies among the training images")
+    images = gan.draw(gan.space.sample(min(NEIGHBOURS, len(test)), MEASURE_SEED))
+    shown = test.preprocessing.apply(test.to_uint8(images))
+    neighbours = nearest_neighbours(shown, train.images, test.images[:NEIGHBOURS])
+    found.update(neighbour_ratio=neighbours.ratio, neighbour_closest_share=neighbours.closest_share)
+    found.update(drawn=min(DRAWN, len(test)), epochs=len(run.metrics()))
+    run.write_json(EVALUATION, found)
+    return found

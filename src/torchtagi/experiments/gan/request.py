@@ -77,7 +77,7 @@ class Request:
         columns, rows = [*lengths, 1, 1][:2]
         if rows * columns > MOST:
             raise ValueError(f"{rows} rows of {columns} images are more than the {MOST} that fit a sheet")
-        drawn = space.sample(self.samples, torch.Generator().manual_seed(self.seed))
+        drawn = space.sample(self.samples, self.seed)
         along = {(kind, place): axis for axis, (kind, place, _) in enumerate(varied)}
         column = torch.arange(columns).repeat(rows)
         row = torch.arange(rows).repeat_interleave(columns)

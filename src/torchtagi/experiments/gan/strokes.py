@@ -1,4 +1,5 @@
-"""How a digit is written: its slant and the width of its strokes, measured from the pixels.
+"""How a digit is written: its slant and the width of its strokes, measured from the pixels, and what continuous codes
+do to them.
 
 slant   how far the top leans to the right for each unit of height: −μ₁₁/μ₀₂ of the ink's central moments, x to the
         right and y down. A vertical stroke has 0, one at 45° to the right has 1.
@@ -11,6 +12,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch import Tensor
+
+from torchtagi.experiments.gan.latent import Latents
 
 INK = 0.5  # of the brightest pixel: where a grey edge is crossed half-way
 ZOOM = 4
@@ -67,3 +70,14 @@ def correlation(code: Tensor, measure: Tensor, group: Tensor) -> float:
         measure[here] -= measure[here].mean()
     spread = (code.square().sum() * measure.square().sum()).sqrt()
     return float((code * measure).sum() / spread) if float(spread) > 0 else float("nan")
+
+
+def code_effects(latents: Latents, images: Tensor) -> dict[str, float]:
+    """The correlation of each continuous code with both; `images` (n, 1, H, W) of brightness with paper at 0."""
+    measures = {"slant": slant(images), "width": stroke_width(images)}
+    group = latents.categories[:, 0] if latents.categories.shape[1] else torch.zeros(len(latents), dtype=torch.long)
+    return {
+        f"c{place + 1}_{name}": correlation(latents.continuous[:, place], measure.cpu(), group)
+        for place in range(latents.continuous.shape[1])
+        for name, measure in measures.items()
+    }

@@ -1,0 +1,70 @@
+"""A GAN from a configuration, or from a run folder."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import nn
+
+from torchtagi.checkpoint import CheckpointError
+from torchtagi.experiments import data
+from torchtagi.experiments.gan.backprop import BackpropGan, with_batch_norm
+from torchtagi.experiments.gan.config import GanConfig
+from torchtagi.experiments.gan.model import Gan
+from torchtagi.experiments.gan.networks import Discriminator, Networks, scale_prior
+from torchtagi.experiments.gan.step import TagiGan
+from torchtagi.experiments.runs.folder import Row, Run
+from torchtagi.nn.affine import PRECISIONS, multiply_in
+
+
+def build_gan(config: GanConfig) -> Gan:
+    """The GAN of a configuration before anything is learned; seeds torch's global generator."""
+    torch.manual_seed(config.seed)
+    return tagi_gan(config) if config.method == "tagi" else backprop_gan(config)
+
+
+def tagi_gan(config: GanConfig) -> Gan:
+    task, setting, space = config.kind, config.constants, config.kind.space
+    dnet, pnet = task.dnet(use_running=True), task.pnet()
+    qnet = task.qnet(sum(space.category_widths) + space.continuous) if space.has_codes else None
+    networks = Networks(Discriminator(dnet, pnet, qnet), task.gnet(space.size))
+    scale_prior(networks, space.noise, setting.code_gain, setting.deep_prior)
+    multiply_in(networks, PRECISIONS[config.precision])
+    return TagiGan(networks, space, setting, config.batch_size, config.device)
+
+
+def backprop_gan(config: GanConfig) -> Gan:
+    task, space = config.kind, dataclasses.replace(config.kind.space, coding="one-hot")
+    outputs = sum(space.categories) + 2 * space.continuous  # a mean and a variance
+    qnet = task.qnet(outputs, layers=nn) if space.has_codes else None
+    discriminator = Discriminator(task.dnet(layers=nn), task.pnet(layers=nn), qnet)
+    networks = Networks(discriminator, with_batch_norm(task.gnet(space.size, layers=nn)))
+    return BackpropGan(networks, space, config.constants, config.batch_size, config.device)
+
+
+def averaged_networks(gan: Gan) -> dict[str, nn.Module]:
+    """What a checkpoint holds beside networks and state."""
+    return {} if gan.average is None else {"average": gan.average.net}
+
+
+def restore_gan(run: Run, gan: Gan) -> Row:
+    """Load the run's checkpoint into `gan`; returns the position."""
+    position = run.restore(gan.networks, gan.state, **averaged_networks(gan))
+    if gan.average is not None:
+        gan.average.count = run.averaged(position)
+    return position
+
+
+def open_gan(run: Run) -> tuple[Gan, data.Preprocessing]:
+    """A run's GAN as it was last saved, on the CPU, and the scale of its images; leaves torch's global generator as
+    it was."""
+    run.require_checkpoint()
+    with torch.random.fork_rng(devices=[]):
+        gan = build_gan(dataclasses.replace(GanConfig.from_json(run.config), device="cpu"))
+    position = restore_gan(run, gan)
+    try:
+        pixels = data.Preprocessing(tuple(position["pixels"]["mean"]), tuple(position["pixels"]["std"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{run.checkpoint}: does not say the scale of its images") from error
+    return gan, pixels
