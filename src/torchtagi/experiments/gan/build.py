@@ -25,21 +25,23 @@ def build_gan(config: GanConfig) -> Gan:
 
 
 def tagi_gan(config: GanConfig) -> Gan:
-    task, setting, space = config.kind, config.constants, config.kind.space
-    dnet, pnet = task.dnet(use_running=True), task.pnet()
-    qnet = task.qnet(sum(space.category_widths) + space.continuous) if space.has_codes else None
-    networks = Networks(Discriminator(dnet, pnet, qnet), task.gnet(space.size))
+    setting, space = config.constants, config.kind.space
+    dnet, pnet, qnet, gnet = config.kind.networks
+    trunk, labels = dnet(use_running=True), pnet()  # in this order: the seed says what they are
+    codes = qnet(sum(space.category_widths) + space.continuous) if space.has_codes else None
+    networks = Networks(Discriminator(trunk, labels, codes), gnet(space.size))
     scale_prior(networks, space.noise, setting.code_gain, setting.deep_prior)
     multiply_in(networks, PRECISIONS[config.precision])
     return TagiGan(networks, space, setting, config.batch_size, config.device)
 
 
 def backprop_gan(config: GanConfig) -> Gan:
-    task, space = config.kind, dataclasses.replace(config.kind.space, coding="one-hot")
+    space = dataclasses.replace(config.kind.space, coding="one-hot")
+    dnet, pnet, qnet, gnet = config.kind.networks
     outputs = sum(space.categories) + 2 * space.continuous  # a mean and a variance
-    qnet = task.qnet(outputs, layers=nn) if space.has_codes else None
-    discriminator = Discriminator(task.dnet(layers=nn), task.pnet(layers=nn), qnet)
-    networks = Networks(discriminator, with_batch_norm(task.gnet(space.size, layers=nn)))
+    codes = qnet(outputs, layers=nn) if space.has_codes else None
+    discriminator = Discriminator(dnet(layers=nn), pnet(layers=nn), codes)
+    networks = Networks(discriminator, with_batch_norm(gnet(space.size, layers=nn)))
     return BackpropGan(networks, space, config.constants, config.batch_size, config.device)
 
 

@@ -24,8 +24,6 @@ FRAMES, STRIP, SAMPLES = f"{PLOTS}/frames", f"{PLOTS}/filmstrip.png", f"{PLOTS}/
 
 def sheet(images: Tensor, columns: int) -> Tensor:
     """uint8 images (n, C, H, W) in rows of `columns` on one sheet (C, H′, W′); the last row may be short."""
-    if images.ndim != 4 or images.dtype != torch.uint8:
-        raise ValueError(f"images must be uint8 of shape (N, C, H, W), got {images.dtype} {tuple(images.shape)}")
     n, channels, height, width = images.shape
     rows = -(-n // columns)
     page = torch.full((channels, rows * (height + GAP) + GAP, columns * (width + GAP) + GAP), GREY).byte()
@@ -73,10 +71,8 @@ def reference_latents(space: LatentSpace) -> Latents:
 
 def frame_after(batch: int, batches: int) -> int | None:
     """The number within its epoch, 1 to FRAMES_PER_EPOCH, of the frame that is due after `batch` of `batches`."""
-    for number in range(1, FRAMES_PER_EPOCH + 1):
-        if batch == -(-batches * number // FRAMES_PER_EPOCH):
-            return number
-    return None
+    due = (-(-batches * number // FRAMES_PER_EPOCH) for number in range(1, FRAMES_PER_EPOCH + 1))
+    return next((number for number, last in enumerate(due, 1) if batch == last), None)
 
 
 def add_frame(run: Run, epoch: int, number: int, images: Tensor) -> None:
@@ -85,7 +81,7 @@ def add_frame(run: Run, epoch: int, number: int, images: Tensor) -> None:
 
 
 def write_strip(run: Run, epochs: int) -> None:
-    """Put the frames of the first `epochs` epochs together; later ones are of a run that was resumed before them."""
+    """Put the frames of the first `epochs` epochs together; later ones were drawn before a run was resumed."""
     files = sorted((run.folder / FRAMES).glob("[0-9]*.png"))
     files = [file for file in files if file.name < f"{epochs:04d}-1"]
     if not files:

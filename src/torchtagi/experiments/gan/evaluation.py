@@ -2,7 +2,6 @@
 
 accuracy, own_codes      Qnet on real test digits, codes assigned to digits
 read_error               % of generated images that the judge does not read as the digit their code stands for
-digits_drawn             how many different digits the codes draw, each by the majority of its images
 frechet                  Fréchet distance between features of real and generated images: the judge's, or Dnet's
 c1_slant, …              correlation of each continuous code with measured slant and stroke width
 fake_as_fake, …          Pnet's mean probability of "generated" for generated and for real test images
@@ -21,7 +20,7 @@ from torchtagi.experiments.data.cifar import CIFAR10_PREPROCESSING
 from torchtagi.experiments.gan.build import open_gan
 from torchtagi.experiments.gan.config import GanConfig
 from torchtagi.experiments.gan.judge import Judge, find_judge, judge_from_run
-from torchtagi.experiments.gan.measures import assign, digits_drawn, frechet_distance, nearest_neighbours
+from torchtagi.experiments.gan.measures import assign, copying, frechet_distance
 from torchtagi.experiments.gan.model import Gan
 from torchtagi.experiments.gan.strokes import code_effects
 from torchtagi.experiments.runs.folder import EVALUATION, Run
@@ -47,9 +46,6 @@ def measure(
     found: dict[str, Any] = {
         "fake_as_fake": float(of_images.mean()),
         "real_as_fake": float(of_real.mean()),
-        "pixel_mean": float(images.mean()),
-        "pixel_std": float(images.std()),
-        "pixel_largest": float(images.abs().max()),
     }
     # as they come out of a picture file: G's pixels may lie outside of the colours that there are
     shown = test.preprocessing.apply(test.to_uint8(images))
@@ -79,21 +75,21 @@ def code_measures(codes: Tensor, digits: Tensor, drawn: Tensor, read: Tensor | N
     if read is not None:
         meant = drawn.new_tensor(assignment.digit_of)[drawn]
         found["read_error"] = 100 * float((read != meant).float().mean())
-        found["digits_drawn"] = float(digits_drawn(drawn, read, len(assignment.digit_of)))
     return found
 
 
 def evaluate_gan(
-    run: Run, judge_folder: str | None = None, progress: Callable[[str], None] = lambda message: None
+    run: Run, judge_folder: str | None = None, progress: Callable[[str], None] | None = None
 ) -> dict[str, Any]:
     """Measure `run` and write `evaluation.json`.
 
-    `judge_folder` names the run of the judge: a `tagi train mnist` run for digits; for faces a `tagi train cifar10`
-    run, whose features make Fréchet distances comparable. Without it the run's own judge, or for faces its own Dnet.
+    `judge_folder` names the judge's run: of `tagi train mnist` for digits; of `tagi train cifar10` for faces, whose
+    features make Fréchet distances comparable. Without it the run's own judge, or for faces its own Dnet.
     """
+    say = progress or (lambda message: None)
     config = GanConfig.from_json(run.config)
     gan, _ = open_gan(run)
-    progress(f"loading {config.kind.data}")
+    say(f"loading {config.kind.data}")
     sets = data.load_train_test(config.kind.data)
     train, test = sets.train.subset(slice(config.samples)), sets.test.subset(slice(config.test_samples))
     judge, features, name = None, None, "its own Dnet"
@@ -107,13 +103,12 @@ def evaluate_gan(
         def features(images: Tensor) -> Tensor:
             return classifier.classify(CIFAR10_PREPROCESSING.apply(test.to_uint8(images)))[1]
 
-    progress("measuring generated images")
+    say("measuring generated images")
     found = {**measure(gan, test, judge, features), "judge": name}
-    progress("looking for copies among the training images")
+    say("looking for copies among the training images")
     images = gan.draw(gan.space.sample(min(NEIGHBOURS, len(test)), MEASURE_SEED))
     shown = test.preprocessing.apply(test.to_uint8(images))
-    neighbours = nearest_neighbours(shown, train.images, test.images[:NEIGHBOURS])
-    found.update(neighbour_ratio=neighbours.ratio, neighbour_closest_share=neighbours.closest_share)
+    found.update(copying(shown, train.images, test.images[:NEIGHBOURS]))
     found.update(drawn=min(DRAWN, len(test)), epochs=len(run.metrics()))
     run.write_json(EVALUATION, found)
     return found

@@ -23,7 +23,9 @@ def frozen(module: nn.Module) -> Iterator[None]:
     """Keep `module` as it is for a while."""
     means = {id(part.mean) for part in module.modules() if isinstance(part, GaussianParameter)}
     silenced = [p for p in module.parameters() if p.requires_grad and id(p) not in means]
-    norms = [part for part in module.modules() if isinstance(part, BatchNorm) and part.use_running and part.training]
+    norms = [
+        part for part in module.modules() if isinstance(part, BatchNorm) and part.use_running and part.training
+    ]
     for parameter in silenced:
         parameter.requires_grad_(False)
     for norm in norms:

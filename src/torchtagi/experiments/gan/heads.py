@@ -1,7 +1,7 @@
 """What the heads of the discriminator observe: real or generated, and the latent codes.
 
-    Pnet   −1 for a real image, +1 for a generated one, with noise σ_P
-    Qnet   each category's path in its class tree with noise σ_Q, each continuous code with a noise of its own
+Pnet   −1 for a real image, +1 for a generated one, with noise σ_P
+Qnet   each category's path in its class tree with noise σ_Q, each continuous code with a noise of its own
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchtagi.experiments.gan.latent import Latents, LatentSpace
+from torchtagi.experiments.gan.tasks import Noises
 from torchtagi.gaussian import Gaussian
 from torchtagi.likelihoods import Binary, HierarchicalClassification, Regression
 
@@ -21,8 +22,6 @@ class ClassLikelihood(nn.Module):
 
     def __init__(self, space: LatentSpace, noise_std: float) -> None:
         super().__init__()
-        if space.coding != "tree":
-            raise ValueError("Qnet's outputs are the nodes of class trees: the latent space needs coding='tree'")
         self.widths = space.category_widths
         self.parts = nn.ModuleList(HierarchicalClassification(classes, noise_std) for classes in space.categories)
 
@@ -53,16 +52,12 @@ class ClassLikelihood(nn.Module):
 class Heads(nn.Module):
     """The likelihoods of both heads in one of the two steps."""
 
-    def __init__(
-        self, space: LatentSpace, label_noise_std: float, code_noise_std: float, continuous_noise_std: float
-    ) -> None:
+    def __init__(self, space: LatentSpace, noises: Noises) -> None:
         super().__init__()
-        self.labels = Binary(label_noise_std)
-        self.classes = ClassLikelihood(space, code_noise_std)
-        self.continuous = Regression(continuous_noise_std)
+        self.labels = Binary(noises.labels)
+        self.classes = ClassLikelihood(space, noises.codes)
+        self.continuous = Regression(noises.continuous)
         self.class_outputs = sum(space.category_widths)
-        self.outputs = self.class_outputs + space.continuous
-        """How many outputs Qnet must have."""
 
     def label_loss(self, z: Gaussian, value: float) -> Tensor:
         """The negative log-evidence of all images being `REAL` or `FAKE`."""
@@ -71,15 +66,13 @@ class Heads(nn.Module):
 
     def code_loss(self, z: Gaussian, latents: Latents) -> Tensor:
         """The negative log-evidence of the codes."""
-        if z.ndim != 2 or z.shape[1] != self.outputs:
-            raise ValueError(f"Qnet must have {self.outputs} outputs for these codes, got shape {tuple(z.shape)}")
         loss: Tensor = self.classes(z, latents.categories)
-        if self.outputs > self.class_outputs:
+        if latents.continuous.shape[1]:
             loss = loss + self.continuous(z[:, self.class_outputs :], latents.continuous.to(z.dtype))
         return loss
 
-    def set_noise(self, label_noise_std: float, code_noise_std: float, continuous_noise_std: float) -> None:
+    def set_noises(self, noises: Noises) -> None:
         """For a decay (eq. 7)."""
-        self.labels.noise_std = torch.tensor(label_noise_std)
-        self.classes.set_noise(code_noise_std)
-        self.continuous.noise_std = torch.tensor(continuous_noise_std)
+        self.labels.noise_std = torch.tensor(noises.labels)
+        self.classes.set_noise(noises.codes)
+        self.continuous.noise_std = torch.tensor(noises.continuous)

@@ -1,4 +1,4 @@
-"""A GAN that can be trained, saved and evaluated, whatever the method: inference (`step`) or backprop (`backprop`)."""
+"""A GAN that can be trained, saved and evaluated, by inference (`step`) or by backprop (`backprop`)."""
 
 from __future__ import annotations
 
@@ -37,8 +37,6 @@ class Gan(ABC):
     def __init__(
         self, networks: Networks, space: LatentSpace, setting: Setting, batch_size: int = 16, device: str = "cpu"
     ) -> None:
-        if space.has_codes != (networks.discriminator.qnet is not None):
-            raise ValueError("a latent space with codes needs a Qnet, one without must have none")
         channels_last(networks, device)
         self.networks, self.space, self.setting, self.device = networks, space, setting, device
         self.state = nn.ModuleDict()
@@ -96,7 +94,7 @@ class Gan(ABC):
         return self.in_batches(lambda x: mean_of(self.shown.discriminator.dnet(x)), images)
 
     def classify(self, images: Tensor, read_codes: bool = True) -> tuple[Tensor, Tensor | None]:
-        """Pnet's probability that each image is generated, (n,), and by Qnet the likeliest class of each categorical
+        """Pnet's probability that each image is generated, (n,), and Qnet's likeliest class of each categorical
         code, (n, codes)."""
         read_codes = read_codes and bool(self.space.categories)
         probabilities, classes = [], []

@@ -67,8 +67,8 @@ def scale_prior(networks: Networks, noise: int, code_gain: float, deep: bool) ->
                 if layer.bias is not None:
                     layer.bias.mean.zero_()
         for layer in weighted_layers(generator):
-            if isinstance(layer, ConvTranspose2d):
-                layer.weight.mean.mul_(layer.stride[0])
+            stride = layer.stride[0] if isinstance(layer, ConvTranspose2d) else 1
+            layer.weight.mean.mul_(stride)
     first = weighted_layers(generator)[0].weight
     first.mean[:, noise:] *= code_gain
     first.var[:, noise:] *= code_gain**2

@@ -1,14 +1,14 @@
 """Pseudo-labels of real images: what makes categorical codes the classes of the data.
 
-infoGAN asks that a code can be read from the images drawn with it, and any ten sorts of images will do. Nothing says
-that they should be those of the data. So Qnet classifies real images too, and observes the class of an image at a
-distorted copy of it. A class is then something that survives shearing, turning, moving and scaling, as a digit does
-and a slant does not (Ojha et al. 2020 do so for infoGAN by contrast, Asano et al. 2020 without a generator).
+infoGAN asks that a code can be read from the images drawn with it, and any ten sorts of images will do. Nothing
+says that they should be those of the data. So Qnet classifies real images too, and observes the class of an image
+at a distorted copy of it. A class is then something that survives shearing, turning, moving and scaling, as a digit
+does and a slant does not (Ojha et al. 2020 do so for infoGAN by contrast, Asano et al. 2020 without a generator).
 
 Left to itself, Qnet would agree with itself best by giving one class to all images. Pseudo-labels are therefore
 assigned to a block of images at once, every class equally often: of all assignments that do so, the one that Qnet
-finds likeliest, up to an entropy that makes it quick to find (Sinkhorn's iteration). In a batch of 16 the ten digits
-do not have equal shares; in a block of hundreds they nearly do (docs/design.md has figures).
+finds likeliest, up to an entropy that makes it quick to find (Sinkhorn's iteration). In a batch of 16 the ten
+digits do not have equal shares; in a block of hundreds they nearly do (docs/design.md has figures).
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class PseudoLabels(nn.Module):
 def balanced_classes(log_probs: Tensor) -> Tensor:
     """A class for each of n images from log-probabilities (n, classes), every class about equally often.
 
-    An offset on each class is adjusted until log-probabilities + offset, normalised over the classes for each image,
-    sum to n/classes over the images. What all images have in common is removed first, and what is left is stretched,
-    so that differences decide however small they are.
+    An offset on each class is adjusted until log-probabilities + offset, normalised over the classes for each
+    image, sum to n/classes over the images. What all images have in common is removed first, and what is left is
+    stretched, so that differences decide however small they are.
     """
     if log_probs.ndim != 2 or not log_probs.numel():
         raise ValueError(f"log-probabilities must have shape (images, classes), got {tuple(log_probs.shape)}")

@@ -8,21 +8,20 @@
 1 and 2 are the discriminator step, 3 is the generator step. G's images enter with their means *and variances*.
 
 In the generator step the predictive variance v is not G's alone: D, P and Q are uncertain too, and do not move.
-Marginalising over them, the exact step of G's weights is S_G J_Gᵀ (K_G + K_F + R)⁻¹ r, K_F = J_F S_F J_Fᵀ the frozen
-networks' share of the outputs' covariance over the batch, so the best length along G's message is
+Marginalising over them, the exact step of G's weights is S_G J_Gᵀ (K_G + K_F + R)⁻¹ r, K_F = J_F S_F J_Fᵀ the
+frozen networks' share of the outputs' covariance over the batch, so the best length along G's message is
 
     α = Σ r·dm / (q_G + q_F + Σ R dm²),          q_F = dmᵀ K_F dm = Σ over frozen parameters of s g²
 
 q_F is read from the messages on the frozen weights, which nothing applies. Its diagonal, Σ v_F dm², would take the
-frozen share for noise that is independent from image to image; but generated images resemble each other, an error of
-D is shared by all of them, and q_F is up to the batch's size times larger.
+frozen share for noise that is independent from image to image; but generated images resemble each other, an error
+of D is shared by all of them, and q_F is up to the batch's size times larger.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from torchtagi.experiments.gan.freezing import frozen
@@ -31,7 +30,7 @@ from torchtagi.experiments.gan.latent import Latents, LatentSpace
 from torchtagi.experiments.gan.model import Gan, Report, likeliest
 from torchtagi.experiments.gan.networks import DiscriminatorOutput, Networks
 from torchtagi.experiments.gan.pseudo_labels import distorted
-from torchtagi.experiments.gan.tasks import Setting
+from torchtagi.experiments.gan.tasks import Noises, Setting
 from torchtagi.gaussian import Gaussian, cat
 from torchtagi.inference.update import Update
 
@@ -50,8 +49,8 @@ class TagiGan(Gan):
         self, networks: Networks, space: LatentSpace, setting: Setting, batch_size: int = 16, device: str = "cpu"
     ) -> None:
         super().__init__(networks, space, setting, batch_size, device)
-        self.heads = Heads(space, *self.noise_stds(0)).to(device)
-        self.generator_heads = Heads(space, *self.generator_noise_stds(0)).to(device)
+        self.heads = Heads(space, setting.discriminator).to(device)
+        self.generator_heads = Heads(space, setting.generator).to(device)
         self.state["heads"] = self.heads
         self.class_reader = self.heads.classes
         if setting.pseudo_label_noise_std is not None:
@@ -60,24 +59,12 @@ class TagiGan(Gan):
         options: dict[str, Any] = {"rule": "paper" if setting.paper else "coherent", "memory": setting.horizon}
         discriminator = networks.discriminator
         self.discriminator_update = Update(discriminator, **options)
-        self.generator_update = Update(
-            networks.generator, outputs=discriminator, frozen=[discriminator], **options
-        )
-
-    def noise_stds(self, epoch: int) -> list[float]:
-        """Of labels, categorical and continuous codes in the discriminator step."""
-        own = self.setting
-        return [decayed(std, epoch) for std in (own.label_noise_std, own.code_noise_std, own.continuous_noise_std)]
-
-    def generator_noise_stds(self, epoch: int) -> list[float]:
-        own = self.setting
-        stds = (own.generator_label_noise_std, own.generator_code_noise_std, own.continuous_noise_std)
-        return [decayed(std, epoch) for std in stds]
+        self.generator_update = Update(networks.generator, outputs=discriminator, frozen=[discriminator], **options)
 
     def begin_epoch(self, epoch: int) -> None:
         self.networks.train()
-        self.heads.set_noise(*self.noise_stds(epoch))
-        self.generator_heads.set_noise(*self.generator_noise_stds(epoch))
+        self.heads.set_noises(Noises(*(decayed(std, epoch) for std in self.setting.discriminator)))
+        self.generator_heads.set_noises(Noises(*(decayed(std, epoch) for std in self.setting.generator)))
         if self.setting.pseudo_label_noise_std is not None:
             self.pseudo_label_likelihood.set_noise(decayed(self.setting.pseudo_label_noise_std, epoch))
 

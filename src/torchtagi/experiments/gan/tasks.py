@@ -1,9 +1,10 @@
-"""The GANs that can be trained: data, latent space, the networks of Appendix B, and the constants of their steps."""
+"""The GANs that can be trained: data, latent space, the networks of Appendix B, and the constants of a step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from torch import nn
 
@@ -11,20 +12,20 @@ from torchtagi.experiments import networks
 from torchtagi.experiments.gan.latent import LatentSpace
 
 
+class Noises(NamedTuple):
+    """Standard deviations of what the heads observe in one of the two steps, before their decay."""
+
+    labels: float  # σ_P, of real or generated: larger, and D learns slower to tell images apart
+    codes: float  # σ_Q, of the categorical codes
+    continuous: float  # of the continuous codes: small in both, they keep the images of one code different
+
+
 @dataclass(frozen=True)
 class Setting:
     """The constants of a step. docs/design.md says how ours were found: by ablations."""
 
-    label_noise_std: float
-    """σ_P in the discriminator step: larger, and D learns slower to tell images apart."""
-    generator_label_noise_std: float
-    """σ_P in the generator step."""
-    code_noise_std: float
-    """σ_Q of the categorical codes in the discriminator step."""
-    generator_code_noise_std: float
-    """σ_Q of the categorical codes in the generator step."""
-    continuous_noise_std: float = 0.5
-    """σ of the continuous codes in both: small, for they keep the images of one code different from each other."""
+    discriminator: Noises
+    generator: Noises
     pseudo_label_noise_std: float | None = None
     """Noise with which Qnet observes pseudo-labels of real images (`gan.pseudo_labels`); None: there are none."""
     instance_noise: float = 0.2
@@ -45,17 +46,17 @@ class Setting:
 
 
 def paper_setting(code_noise_std: float) -> Setting:
-    """§4: σ_P = 3 and one σ_Q for all codes; nothing that is ours."""
-    codes = (code_noise_std,) * 3
-    return Setting(3.0, 3.0, *codes, instance_noise=0.0, code_gain=1.0, horizon=None, average=0, paper=True)
+    """§4: σ_P = 3, one σ_Q for all codes, and nothing that is ours."""
+    noises = Noises(3.0, code_noise_std, code_noise_std)
+    return Setting(noises, noises, instance_noise=0.0, code_gain=1.0, horizon=None, average=0, paper=True)
 
 
 # D soon sees what is wrong with digits, so its labels are noisier than those of the generator step. What a class is
 # Qnet learns from pseudo-labels; were it to learn it from generated digits too, it would call them whatever G drew.
-DIGITS = Setting(3.0, 1.0, 20.0, 1.0, pseudo_label_noise_std=0.5)
+DIGITS = Setting(Noises(3.0, 20.0, 0.5), Noises(1.0, 1.0, 0.5), pseudo_label_noise_std=0.5)
 # Ten codes of four nodes each outweigh one label unless they are noisier. What the codes of faces should be nobody
 # knows, so they have no pseudo-labels.
-FACES = Setting(1.0, 1.0, 3.0, 3.0, deep_prior=True)
+FACES = Setting(Noises(1.0, 3.0, 0.5), Noises(1.0, 3.0, 0.5), deep_prior=True)
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,8 @@ class GanTask:
     network: str
     data: str
     space: LatentSpace
-    dnet: Callable[..., nn.Module]
-    pnet: Callable[..., nn.Module]
-    qnet: Callable[..., nn.Module]
-    gnet: Callable[..., nn.Module]
+    networks: tuple[Callable[..., nn.Module], ...]
+    """Dnet, Pnet, Qnet, Gnet."""
     default: Setting
     paper: Setting
     default_epochs: int
@@ -84,10 +83,7 @@ INFOGAN_MNIST = GanTask(
     network="infogan",
     data="mnist",
     space=LatentSpace(62, (10,), 2),
-    dnet=networks.mnist_dnet,
-    pnet=networks.mnist_pnet,
-    qnet=networks.mnist_qnet,
-    gnet=networks.mnist_gnet,
+    networks=(networks.mnist_dnet, networks.mnist_pnet, networks.mnist_qnet, networks.mnist_gnet),
     default=DIGITS,
     paper=paper_setting(3.0),
     default_epochs=15,
@@ -104,10 +100,7 @@ INFOGAN_CELEBA = GanTask(
     network="infogan",
     data="celeba",
     space=LatentSpace(128, (10,) * 10),
-    dnet=networks.celeba_dnet,
-    pnet=networks.celeba_pnet,
-    qnet=networks.celeba_qnet,
-    gnet=networks.celeba_gnet,
+    networks=(networks.celeba_dnet, networks.celeba_pnet, networks.celeba_qnet, networks.celeba_gnet),
     default=FACES,
     paper=paper_setting(8.0),
     default_epochs=5,

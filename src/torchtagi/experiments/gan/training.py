@@ -5,8 +5,8 @@
     for event in training.events():      # a GanStep after each batch, an EpochEnd after each epoch
         ...                              # stop whenever you like; training.save() keeps the place
 
-A resumed run is the same to the bit: the order of the images depends on seed and epoch alone, latent points come from
-torch's global generator, whose state is in the checkpoint, and evaluation draws from generators of its own.
+A resumed run is the same to the bit: the order of the images depends on seed and epoch alone, latent points come
+from torch's global generator, whose state is in the checkpoint, and evaluation draws from generators of its own.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from torchtagi.experiments import data
 from torchtagi.experiments.gan import drawing
 from torchtagi.experiments.gan.build import averaged_networks, build_gan, restore_gan
 from torchtagi.experiments.gan.config import GanConfig
+from torchtagi.experiments.gan.evaluation import measure
 from torchtagi.experiments.gan.judge import find_judge
 from torchtagi.experiments.gan.latent import Latents
-from torchtagi.experiments.gan.evaluation import measure
 from torchtagi.experiments.gan.model import Report
 from torchtagi.experiments.runs.config import check_device
 from torchtagi.experiments.runs.folder import PLOTS, Row, Run, RunError
@@ -99,9 +99,6 @@ class GanTraining(Resumable[GanConfig]):
         position["pixels"] = {"mean": list(pixels.mean), "std": list(pixels.std)}
         position["averaged"] = 0 if self.gan.average is None else self.gan.average.count
         run.save(self.gan.networks, self.gan.state, position, **averaged_networks(self.gan))
-
-    def events(self) -> Iterator[GanStep | EpochEnd]:
-        return super().events()
 
     def steps(self) -> Iterator[GanStep]:
         config, sums = self.config, self.sums
