@@ -206,9 +206,9 @@ def test_noises_decay_each_epoch_to_a_floor_that_does_not_raise_them():
         *(
             part.noise_std.item()
             for heads in (gan.heads, gan.generator_heads)
-            for part in (heads.labels, heads.classes.parts[0], heads.continuous)
+            for part in (heads.labels, heads.classes.codes[0], heads.continuous)
         ),
-        gan.pseudo_label_likelihood.parts[0].noise_std.item(),
+        gan.pseudo_label_likelihood.codes[0].noise_std.item(),
     ]
     assert found == pytest.approx([0.975**2 * std for std in (4.0, 3.0, 0.5, 2.0, 1.0, 0.5, 0.8)])
 

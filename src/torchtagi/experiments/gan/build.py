@@ -45,14 +45,9 @@ def backprop_gan(config: GanConfig) -> Gan:
     return BackpropGan(networks, space, config.constants, config.batch_size, config.device)
 
 
-def averaged_networks(gan: Gan) -> dict[str, nn.Module]:
-    """What a checkpoint holds beside networks and state."""
-    return {} if gan.average is None else {"average": gan.average.net}
-
-
 def restore_gan(run: Run, gan: Gan) -> Row:
     """Load the run's checkpoint into `gan`; returns the position."""
-    position = run.restore(gan.networks, gan.state, **averaged_networks(gan))
+    position = run.restore(gan.networks, gan.state)
     if gan.average is not None:
         gan.average.count = run.averaged(position)
     return position

@@ -20,7 +20,7 @@ from torchtagi.experiments.data.cifar import CIFAR10_PREPROCESSING
 from torchtagi.experiments.gan.build import open_gan
 from torchtagi.experiments.gan.config import GanConfig
 from torchtagi.experiments.gan.judge import Judge, find_judge, judge_from_run
-from torchtagi.experiments.gan.measures import assign, copying, frechet_distance
+from torchtagi.experiments.gan.measures import code_measures, copying, frechet_distance
 from torchtagi.experiments.gan.model import Gan
 from torchtagi.experiments.gan.strokes import code_effects
 from torchtagi.experiments.runs.folder import EVALUATION, Run
@@ -59,22 +59,6 @@ def measure(
         found.update(code_effects(latents, test.to_uint8(images).float() / 255))
     if codes is not None and test.labels is not None:
         found.update(code_measures(codes[:, 0], test.labels.cpu(), latents.categories[:, 0], read))
-    return found
-
-
-def code_measures(codes: Tensor, digits: Tensor, drawn: Tensor, read: Tensor | None) -> dict[str, Any]:
-    """Of real test `digits` that Qnet read as `codes`, and of images `drawn` from codes that the judge `read`."""
-    assignment = assign(codes, digits)
-    found: dict[str, Any] = {
-        "error": round(100 * (1 - assignment.accuracy), 4),
-        "accuracy": assignment.accuracy,
-        "own_codes": assignment.own_codes,
-        "digit_of_code": list(assignment.digit_of),
-        "codes_by_digits": assignment.table.tolist(),
-    }
-    if read is not None:
-        meant = drawn.new_tensor(assignment.digit_of)[drawn]
-        found["read_error"] = 100 * float((read != meant).float().mean())
     return found
 
 

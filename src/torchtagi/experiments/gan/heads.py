@@ -6,6 +6,8 @@ Qnet   each category's path in its class tree with noise σ_Q, each continuous c
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor, nn
 
@@ -22,31 +24,26 @@ class ClassLikelihood(nn.Module):
 
     def __init__(self, space: LatentSpace, noise_std: float) -> None:
         super().__init__()
-        self.widths = space.category_widths
-        self.parts = nn.ModuleList(HierarchicalClassification(classes, noise_std) for classes in space.categories)
+        self.codes = [HierarchicalClassification(classes, noise_std) for classes in space.categories]
+        self.registered = nn.ModuleList(self.codes)
 
     def forward(self, z: Gaussian, classes: Tensor) -> Tensor:
         """The negative log-evidence of the classes (n, categorical codes)."""
-        losses = [part(own, classes[:, place]) for place, (part, own) in enumerate(self.split(z))]
+        losses = [code(part, classes[:, k]) for k, (code, part) in enumerate(self.split(z))]
         return torch.stack(losses).sum() if losses else z.mean.new_zeros(())
 
     @torch.no_grad()
     def log_probs(self, z: Gaussian) -> list[Tensor]:
         """(n, classes) for each categorical code."""
-        return [part.log_probs(own) for part, own in self.split(z)]
+        return [code.log_probs(part) for code, part in self.split(z)]
 
     def split(self, z: Gaussian) -> list[tuple[HierarchicalClassification, Gaussian]]:
-        found, start = [], 0
-        for part, width in zip(self.parts, self.widths, strict=True):
-            assert isinstance(part, HierarchicalClassification)
-            found.append((part, z[:, start : start + width]))
-            start += width
-        return found
+        ends = itertools.accumulate(code.outputs for code in self.codes)
+        return [(code, z[:, end - code.outputs : end]) for code, end in zip(self.codes, ends, strict=True)]
 
     def set_noise(self, noise_std: float) -> None:
-        for part in self.parts:
-            assert isinstance(part, HierarchicalClassification)
-            part.noise_std = torch.tensor(noise_std)
+        for code in self.codes:
+            code.noise_std = torch.tensor(noise_std)
 
 
 class Heads(nn.Module):

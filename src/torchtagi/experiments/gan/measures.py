@@ -2,50 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-CHUNK = 256
-
-# ---- which code means which digit ----------------------------------------------------------------------------
+CHUNK = 256  # images whose neighbours are searched at once
 
 
-@dataclass(frozen=True)
-class Assignment:
-    """`digit_of[k]` is the digit that code k stands for; `table` (codes, digits) counts test images."""
+def code_measures(codes: Tensor, digits: Tensor, drawn: Tensor, read: Tensor | None) -> dict[str, Any]:
+    """Of real test `digits` that Qnet read as `codes`, and of images `drawn` from codes that the judge `read`.
 
-    digit_of: tuple[int, ...]
-    table: Tensor
-
-    @property
-    def accuracy(self) -> float:
-        """The share of images read as their digit's code."""
-        right = sum(int(self.table[code, digit]) for code, digit in enumerate(self.digit_of))
-        return right / max(int(self.table.sum()), 1)
-
-    @property
-    def own_codes(self) -> int:
-        """How many digits have a code of their own: the code that most of the digit's images are read as, and of
-        whose images most show this digit."""
-        return sum(
-            2 * int(self.table[code, digit]) > max(int(self.table[:, digit].sum()), int(self.table[code].sum()))
-            for code, digit in enumerate(self.digit_of)
-        )
-
-
-def assign(codes: Tensor, digits: Tensor, classes: int = 10) -> Assignment:
-    """The one-to-one assignment that explains most images of `digits` that were read as `codes` (Hungarian method):
-    codes are learned without labels, so their numbers mean nothing."""
+    Codes are learned without labels, so their numbers mean nothing: the Hungarian method finds the one-to-one
+    assignment to digits that explains most test images. A digit has a code of its own if most of its images are
+    read as this code, and most of the code's images show this digit.
+    """
     from scipy.optimize import linear_sum_assignment
 
-    table = torch.bincount(codes.long() * classes + digits.long(), minlength=classes**2).view(classes, classes)
-    _, chosen = linear_sum_assignment(table.cpu().numpy(), maximize=True)
-    return Assignment(tuple(int(digit) for digit in chosen), table.cpu())
-
-
-# ---- how far generated images are from real ones -------------------------------------------------------------
+    table = torch.bincount(10 * codes + digits, minlength=100).view(10, 10)
+    digit_of = torch.from_numpy(linear_sum_assignment(table.numpy(), maximize=True)[1])
+    right = table[torch.arange(10), digit_of]
+    most = torch.maximum(table.sum(1), table.sum(0)[digit_of])
+    accuracy = right.sum().item() / len(digits)
+    found: dict[str, Any] = {
+        "error": round(100 * (1 - accuracy), 4),
+        "accuracy": accuracy,
+        "own_codes": int((2 * right > most).sum()),
+        "digit_of_code": digit_of.tolist(),
+        "codes_by_digits": table.tolist(),
+    }
+    if read is not None:
+        found["read_error"] = 100 * float((read != digit_of[drawn]).float().mean())
+    return found
 
 
 def frechet_distance(a: Tensor, b: Tensor) -> float:

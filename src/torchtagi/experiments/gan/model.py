@@ -32,7 +32,7 @@ largest_pixel           |mean| of the generated images: divergence shows here fi
 
 
 class Gan(ABC):
-    """`state` holds what the next step depends on besides the networks."""
+    """`state` holds whatever a checkpoint keeps besides the networks."""
 
     def __init__(
         self, networks: Networks, space: LatentSpace, setting: Setting, batch_size: int = 16, device: str = "cpu"
@@ -44,7 +44,10 @@ class Gan(ABC):
         if setting.pseudo_label_noise_std is not None:
             self.pseudo_labels = PseudoLabels(batch_size, len(space.categories)).to(device)
             self.state["pseudo_labels"] = self.pseudo_labels
-        self.average = Average(networks, setting.average) if setting.average else None
+        self.average = None
+        if setting.average:
+            self.average = Average(networks, setting.average)
+            self.state["average"] = self.average.net
 
     @abstractmethod
     def begin_epoch(self, epoch: int) -> None:

@@ -80,14 +80,14 @@ class TagiGan(Gan):
     def pseudo_label_step(self, images: Tensor, classes: Tensor) -> None:
         """Qnet observes classes (n, categorical codes) at real images. Pnet learns nothing."""
         codes = self.discriminate(Gaussian(images)).codes
-        self.update(self.discriminator_update, self.pseudo_label_likelihood(codes, classes))
+        self.learn(self.discriminator_update, self.pseudo_label_likelihood(codes, classes))
 
     def discriminator_step(self, real: Tensor, images: Gaussian, latents: Latents) -> Report:
         """Parts 1 and 2."""
         n = len(real)
         if self.setting.paper:
             of_real = self.discriminate(Gaussian(real), codes_from=None).labels
-            self.update(self.discriminator_update, self.heads.label_loss(of_real, REAL))
+            self.learn(self.discriminator_update, self.heads.label_loss(of_real, REAL))
             output = self.discriminate(images)
             of_images = output.labels
             loss = self.heads.label_loss(of_images, FAKE)
@@ -101,7 +101,7 @@ class TagiGan(Gan):
             report["code_error"] = (read != latents.categories).float().mean().item()
         if self.space.has_codes:
             loss = loss + self.heads.code_loss(output.codes, latents)
-        self.update(self.discriminator_update, loss)
+        self.learn(self.discriminator_update, loss)
         return {**report, "discriminator_alpha": self.discriminator_update.reports[0]["alpha"]}
 
     def generator_step(self, images: Gaussian, latents: Latents) -> Report:
@@ -111,7 +111,7 @@ class TagiGan(Gan):
             loss = self.generator_heads.label_loss(output.labels, REAL)
             if self.space.has_codes:
                 loss = loss + self.generator_heads.code_loss(output.codes, latents)
-            self.update(self.generator_update, loss)
+            self.learn(self.generator_update, loss)
         own = self.generator_update.reports[0]
         fooled = output.labels.mean.mean().item()
         return {"fooled": fooled, "generator_alpha": own["alpha"], "generator_innovation": own["innovation"]}
@@ -120,7 +120,7 @@ class TagiGan(Gan):
         output: DiscriminatorOutput = self.networks.discriminator(self.noisy(images), codes_from=codes_from)
         return output
 
-    def update(self, update: Update, loss: Tensor) -> None:
+    def learn(self, update: Update, loss: Tensor) -> None:
         loss.backward()
         update.step()
         self.zero_grad()

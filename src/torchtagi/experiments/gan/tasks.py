@@ -30,7 +30,7 @@ class Setting:
     """Noise with which Qnet observes pseudo-labels of real images (`gan.pseudo_labels`); None: there are none."""
     instance_noise: float = 0.2
     """Standard deviation of the noise on every pixel that D sees, drawn anew each time (Arjovsky and Bottou 2017):
-    without it the exactly constant paper of real digits tells them from generated ones."""
+    without it the exactly constant background of real digits tells them from generated ones."""
     code_gain: float = 2.0
     """With 1 the noise decides the digit, with 4 each code draws one shape (`networks.scale_prior`)."""
     deep_prior: bool = False
@@ -54,8 +54,8 @@ def paper_setting(code_noise_std: float) -> Setting:
 # D soon sees what is wrong with digits, so its labels are noisier than those of the generator step. What a class is
 # Qnet learns from pseudo-labels; were it to learn it from generated digits too, it would call them whatever G drew.
 DIGITS = Setting(Noises(3.0, 20.0, 0.5), Noises(1.0, 1.0, 0.5), pseudo_label_noise_std=0.5)
-# Ten codes of four nodes each outweigh one label unless they are noisier. What the codes of faces should be nobody
-# knows, so they have no pseudo-labels.
+# Ten codes of four nodes each outweigh one label unless they are noisier. What the codes of faces should be is not
+# known, so they have no pseudo-labels.
 FACES = Setting(Noises(1.0, 3.0, 0.5), Noises(1.0, 3.0, 0.5), deep_prior=True)
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from torchtagi.experiments import data
 from torchtagi.experiments.gan import drawing
-from torchtagi.experiments.gan.build import averaged_networks, build_gan, restore_gan
+from torchtagi.experiments.gan.build import build_gan, restore_gan
 from torchtagi.experiments.gan.config import GanConfig
 from torchtagi.experiments.gan.evaluation import measure
 from torchtagi.experiments.gan.judge import find_judge
@@ -98,7 +98,7 @@ class GanTraining(Resumable[GanConfig]):
         # the scale, so that images can be shown where the data are not
         position["pixels"] = {"mean": list(pixels.mean), "std": list(pixels.std)}
         position["averaged"] = 0 if self.gan.average is None else self.gan.average.count
-        run.save(self.gan.networks, self.gan.state, position, **averaged_networks(self.gan))
+        run.save(self.gan.networks, self.gan.state, position)
 
     def steps(self) -> Iterator[GanStep]:
         config, sums = self.config, self.sums
