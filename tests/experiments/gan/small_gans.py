@@ -8,11 +8,11 @@ import torchtagi as tagi
 from torchtagi.experiments.gan.latent import LatentSpace
 from torchtagi.experiments.gan.networks import Discriminator, Networks
 from torchtagi.experiments.gan.step import TagiGan
-from torchtagi.experiments.gan.tasks import Noises, Setting
+from torchtagi.experiments.gan.tasks import Constants, Noises
 
 SPACE = LatentSpace(3, (3,), 1)
 ONE = Noises(1.0, 1.0, 1.0)
-SETTING = Setting(ONE, ONE, instance_noise=0.0, code_gain=1.0, horizon=None, average=0)
+CONSTANTS = Constants(ONE, ONE, instance_noise=0.0, code_gain=1.0, horizon=None, average=0)
 
 
 def networks(space=SPACE, seed=0):
@@ -34,7 +34,7 @@ def networks(space=SPACE, seed=0):
 
 
 def small_gan(space=SPACE, **constants):
-    gan = TagiGan(networks(space), space, dataclasses.replace(SETTING, **constants))
+    gan = TagiGan(networks(space), space, dataclasses.replace(CONSTANTS, **constants))
     gan.heads.double()
     gan.generator_heads.double()
     return gan

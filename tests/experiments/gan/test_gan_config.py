@@ -46,6 +46,13 @@ def test_json_round_trip():
         GanConfig.from_json(content)
 
 
+def test_runs_of_older_versions_with_more_fields_are_read():
+    config = configure_gan("infogan-mnist")
+    content = {**config.as_json(), "grain": 0.2, "joint": True, "average": 500}
+    del content["paper"], content["precision"]
+    assert GanConfig.from_json(content) == config
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -54,7 +61,7 @@ def test_json_round_trip():
         ({"epochs": 0}, "epochs must be a whole number of at least 1, got 0"),
         ({"test_samples": 1}, "test samples must be a whole number of at least 2, got 1"),
         ({"seed": -1}, "seed"),
-        ({"colour": 1}, "a GAN has no setting colour"),
+        ({"judge": 5}, "judge must be a run folder, `quick` or None, got 5"),
         ({"method": "adam", "paper": True}, "--paper and --precision go with method tagi"),
         ({"method": "adam", "precision": "bfloat16"}, "--paper and --precision go with method tagi"),
     ],
@@ -67,3 +74,5 @@ def test_bad_values_are_named(changes, message):
 def test_unknown_gans_are_refused():
     with pytest.raises(ValueError, match="there is no GAN 'mnist'; there are infogan-mnist"):
         configure_gan("mnist")
+    with pytest.raises(ValueError, match="infogan-celeba has no digits for a judge to read"):
+        configure_gan("infogan-celeba", judge="quick")

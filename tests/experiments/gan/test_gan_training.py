@@ -221,7 +221,7 @@ def test_backprops_generator_has_norms_and_bounded_pixels():
 
 def test_backprops_discriminator_normalises_both_kinds_of_images_as_one_batch(digits):
     gan = build_gan(small(method="adam"))
-    gan.setting = dataclasses.replace(gan.setting, instance_noise=0.0)
+    gan.constants = dataclasses.replace(gan.constants, instance_noise=0.0)
     gan.begin_epoch(0)
     real, images = digits.train.images[:8], torch.randn(8, 1, 28, 28)
     of_real, of_images, codes = gan.discriminate(real, images)

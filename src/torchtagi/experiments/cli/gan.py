@@ -64,8 +64,8 @@ def gan(
         check_free(folder, overwrite)
         if config.judge not in (None, "quick"):
             Run.open(str(config.judge))  # a wrong name is told before anything is loaded
-        sets = load_sets(config.kind.data)
-        training = GanTraining(config, Run.create(folder, config.as_json(), overwrite), sets)
+        training = GanTraining(config, sets=load_sets(config.kind.data))
+        training.run = Run.create(folder, config.as_json(), overwrite)  # when nothing can be refused any more
     show_start(training, folder, "inference" if training.config.method == "tagi" else "backprop by Adam")
     head = " ".join(f"{name:>10}" for name in EPOCH_COLUMNS.values())
     learn(training, Lines(head, progress_state, epoch_line), f"tagi gan {task} --out {folder} --resume")

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from torchtagi.checkpoint import write_atomically
-from torchtagi.experiments.cli.shared import RunFolder, console, number, one_line_errors
+from torchtagi.experiments.cli.shared import RunFolder, console, number_option, one_line_errors
 from torchtagi.experiments.gan.build import open_gan
 from torchtagi.experiments.gan.drawing import as_png, sheet
 from torchtagi.experiments.gan.request import code_of_digit, latent_grid, parse_classes, parse_numbers
@@ -34,8 +34,8 @@ def generate(
             metavar="K=CLASSES",
         ),
     ] = None,
-    samples: Annotated[int | None, number("How many times to draw the noise.")] = None,
-    seed: Annotated[int, number("Of the noise.")] = 0,
+    samples: Annotated[int | None, number_option("How many times to draw the noise.")] = None,
+    seed: Annotated[int, number_option("Of the noise.")] = 0,
     out: Annotated[Path, typer.Option("--out", "-o", help="The PNG file.")] = Path("generated.png"),
 ) -> None:
     """Draw a grid of generated images. At most two things vary: codes, or the noise."""

@@ -90,7 +90,7 @@ def show_start(training: Trainable, folder: Path, how: str) -> None:
     """What is trained, `how`, where it is kept, and from which place on."""
     config = training.config
     console.print(
-        f"[bold]{config.task}[/bold] · {config.network} · {config.setting} · seed {config.seed}: "
+        f"[bold]{config.task}[/bold] · {config.network} · {escape(config.setting)} · seed {config.seed}: "
         f"{len(training.train):,} images, batches of {config.batch_size}, {how}"
     )
     console.print(f"run folder: [bold]{escape(str(folder))}[/bold]")

@@ -35,7 +35,7 @@ def folder_name(text: str) -> Path:
     return Path(text)
 
 
-def number(text: str) -> Any:
+def number_option(text: str) -> Any:
     """A whole number as an option."""
     return typer.Option(parser=whole_number, metavar="N", help=text)
 
@@ -47,13 +47,13 @@ Offline = Annotated[
     bool, typer.Option("--offline", help="Do not download the out-of-distribution set if it is absent.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-Epochs = Annotated[int | None, number("How often to go through the data.")]
-BatchSize = Annotated[int | None, number("Images a step; 16 unless given.")]
-Seed = Annotated[int | None, number("Of the prior's means and the order of the data; 0 unless given.")]
-Samples = Annotated[int | None, number("Train on the first so many images only.")]
-TestSamples = Annotated[int | None, number("Test on the first so many images only.")]
+Epochs = Annotated[int | None, number_option("How often to go through the data.")]
+BatchSize = Annotated[int | None, number_option("Images a step; 16 unless given.")]
+Seed = Annotated[int | None, number_option("Of the prior's means and the order of the data; 0 unless given.")]
+Samples = Annotated[int | None, number_option("Train on the first so many images only.")]
+TestSamples = Annotated[int | None, number_option("Test on the first so many images only.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, …; cpu unless given.")]
-Threads = Annotated[int | None, number("CPU threads; results depend on it in the last bits.")]
+Threads = Annotated[int | None, number_option("CPU threads; results depend on it in the last bits.")]
 Precision = Annotated[
     str | None,
     typer.Option(

@@ -20,7 +20,7 @@ from torchtagi.experiments.gan.latent import Latents, LatentSpace
 from torchtagi.experiments.gan.model import Gan, Report, likeliest
 from torchtagi.experiments.gan.networks import Networks
 from torchtagi.experiments.gan.pseudo_labels import distorted
-from torchtagi.experiments.gan.tasks import Setting
+from torchtagi.experiments.gan.tasks import Constants
 
 BETAS = (0.5, 0.999)  # Radford et al. (2016), as Chen et al. use them
 DISCRIMINATOR_LR, GENERATOR_LR = 2e-4, 1e-3  # Chen et al.
@@ -31,10 +31,8 @@ CLASS_WEIGHT = 0.01  # λ of generated images' classes in D's loss where there a
 class BackpropGan(Gan):
     """A GAN trained by Adam."""
 
-    def __init__(
-        self, networks: Networks, space: LatentSpace, setting: Setting, batch_size: int = 16, device: str = "cpu"
-    ) -> None:
-        super().__init__(networks, space, setting, batch_size, device)
+    def __init__(self, networks: Networks, space: LatentSpace, constants: Constants, batch_size: int = 16) -> None:
+        super().__init__(networks, space, constants, batch_size)
         self.optimisers = {
             "discriminator": torch.optim.Adam(networks.discriminator.parameters(), DISCRIMINATOR_LR, betas=BETAS),
             "generator": torch.optim.Adam(networks.generator.parameters(), GENERATOR_LR, betas=BETAS),

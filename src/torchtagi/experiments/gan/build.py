@@ -9,6 +9,7 @@ from torch import nn
 
 from torchtagi.checkpoint import CheckpointError
 from torchtagi.experiments import data
+from torchtagi.experiments.classify.prediction import channels_last
 from torchtagi.experiments.gan.backprop import BackpropGan, with_batch_norm
 from torchtagi.experiments.gan.config import GanConfig
 from torchtagi.experiments.gan.model import Gan
@@ -25,14 +26,15 @@ def build_gan(config: GanConfig) -> Gan:
 
 
 def tagi_gan(config: GanConfig) -> Gan:
-    setting, space = config.constants, config.kind.space
+    constants, space = config.constants, config.kind.space
     dnet, pnet, qnet, gnet = config.kind.networks
     trunk, labels = dnet(use_running=True), pnet()  # in this order: the seed says what they are
     codes = qnet(sum(space.category_widths) + space.continuous) if space.has_codes else None
     networks = Networks(Discriminator(trunk, labels, codes), gnet(space.size))
-    scale_prior(networks, space.noise, setting.code_gain, setting.deep_prior)
+    scale_prior(networks, space.noise, constants.code_gain, constants.deep_prior)
     multiply_in(networks, PRECISIONS[config.precision])
-    return TagiGan(networks, space, setting, config.batch_size, config.device)
+    channels_last(networks, config.device)
+    return TagiGan(networks, space, constants, config.batch_size)
 
 
 def backprop_gan(config: GanConfig) -> Gan:
@@ -42,7 +44,8 @@ def backprop_gan(config: GanConfig) -> Gan:
     codes = qnet(outputs, layers=nn) if space.has_codes else None
     discriminator = Discriminator(dnet(layers=nn), pnet(layers=nn), codes)
     networks = Networks(discriminator, with_batch_norm(gnet(space.size, layers=nn)))
-    return BackpropGan(networks, space, config.constants, config.batch_size, config.device)
+    channels_last(networks, config.device)
+    return BackpropGan(networks, space, config.constants, config.batch_size)
 
 
 def restore_gan(run: Run, gan: Gan) -> Row:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torchtagi.experiments.gan.tasks import GanTask, Setting, find_gan_task
+from torchtagi.experiments.gan.tasks import Constants, GanTask, find_gan_task
 from torchtagi.experiments.runs.config import RunConfig, check_device, whole
 from torchtagi.nn.affine import PRECISIONS
 
@@ -36,6 +36,10 @@ class GanConfig(RunConfig):
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
         if self.method != "tagi" and (self.paper or self.precision != "float32"):
             raise ValueError("--paper and --precision go with method tagi")
+        if not isinstance(self.judge, str | None):
+            raise ValueError(f"judge must be a run folder, `quick` or None, got {self.judge!r}")
+        if self.judge is not None and not self.kind.has_digits:
+            raise ValueError(f"{self.task} has no digits for a judge to read: it takes --judge none only")
         for name in ("epochs", "batch_size", "threads"):
             whole(name, getattr(self, name), 1)
         for name in ("samples", "test_samples"):
@@ -48,7 +52,7 @@ class GanConfig(RunConfig):
         return find_gan_task(self.task)
 
     @property
-    def constants(self) -> Setting:
+    def constants(self) -> Constants:
         return self.kind.paper if self.paper else self.kind.default
 
 
@@ -68,9 +72,6 @@ def configure_gan(
         "precision": "float32",
         "judge": "quick" if kind.has_digits else None,
     }
-    unknown = [name for name in changes if name not in base]
-    if unknown:
-        raise ValueError(f"a GAN has no setting {', '.join(unknown)}")
     setting = "paper" if paper else "default" if method == "tagi" else method
     setting += "".join(
         f"-{short}{changes[name]}" for name, short in IN_NAME.items() if changes.get(name, base[name]) != base[name]

@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchtagi.experiments.classify.prediction import channels_last
 from torchtagi.experiments.gan.latent import Latents, LatentSpace
 from torchtagi.experiments.gan.networks import Networks
 from torchtagi.experiments.gan.pseudo_labels import PseudoLabels
-from torchtagi.experiments.gan.tasks import Setting
+from torchtagi.experiments.gan.tasks import Constants
 from torchtagi.gaussian import Gaussian
 from torchtagi.inference.average import Average
 
@@ -34,19 +33,17 @@ largest_pixel           |mean| of the generated images: divergence shows here fi
 class Gan(ABC):
     """`state` holds whatever a checkpoint keeps besides the networks."""
 
-    def __init__(
-        self, networks: Networks, space: LatentSpace, setting: Setting, batch_size: int = 16, device: str = "cpu"
-    ) -> None:
-        channels_last(networks, device)
-        self.networks, self.space, self.setting, self.device = networks, space, setting, device
+    def __init__(self, networks: Networks, space: LatentSpace, constants: Constants, batch_size: int = 16) -> None:
+        self.networks, self.space, self.constants = networks, space, constants
+        self.device = next(networks.parameters()).device
         self.state = nn.ModuleDict()
         self.pseudo_labels = None
-        if setting.pseudo_label_noise_std is not None:
-            self.pseudo_labels = PseudoLabels(batch_size, len(space.categories)).to(device)
+        if constants.pseudo_label_noise_std is not None:
+            self.pseudo_labels = PseudoLabels(batch_size, len(space.categories)).to(self.device)
             self.state["pseudo_labels"] = self.pseudo_labels
         self.average = None
-        if setting.average:
-            self.average = Average(networks, setting.average)
+        if constants.average:
+            self.average = Average(networks, constants.average)
             self.state["average"] = self.average.net
 
     @abstractmethod
@@ -76,7 +73,7 @@ class Gan(ABC):
 
     def noisy(self, images: Any) -> Any:
         """Images with instance noise, drawn on the CPU, so that every device draws the same."""
-        std, mean = self.setting.instance_noise, mean_of(images)
+        std, mean = self.constants.instance_noise, mean_of(images)
         return images + std * torch.randn(mean.shape).to(mean) if std else images
 
     # ---- evaluation: by the averaged networks, in batches, without a trace -------------------------------

@@ -100,6 +100,7 @@ def code_of_digit(run: Run) -> tuple[int, ...]:
     """The code that stands for each digit 0 … 9, as measured on real digits after the last epoch."""
     rows = run.metrics()
     digit_of = rows[-1].get("digit_of_code") if rows else None
-    if not digit_of:
-        raise RunError(f"{run.folder} has not finished an epoch yet: which code is which digit is not measured")
-    return tuple(digit_of.index(digit) for digit in range(len(digit_of)))
+    codes = [digit_of.index(d) for d in range(10) if d in digit_of] if isinstance(digit_of, list) else []
+    if len(codes) < 10:
+        raise RunError(f"{run.folder} has not measured which code is which digit: it has not finished an epoch yet")
+    return tuple(codes)

@@ -30,7 +30,7 @@ from torchtagi.experiments.gan.latent import Latents, LatentSpace
 from torchtagi.experiments.gan.model import Gan, Report, likeliest
 from torchtagi.experiments.gan.networks import DiscriminatorOutput, Networks
 from torchtagi.experiments.gan.pseudo_labels import distorted
-from torchtagi.experiments.gan.tasks import Noises, Setting
+from torchtagi.experiments.gan.tasks import Constants, Noises
 from torchtagi.gaussian import Gaussian, cat
 from torchtagi.inference.update import Update
 
@@ -45,28 +45,26 @@ def decayed(noise_std: float, epoch: int) -> float:
 class TagiGan(Gan):
     """A GAN trained by inference: its networks, what their heads observe, and two updates."""
 
-    def __init__(
-        self, networks: Networks, space: LatentSpace, setting: Setting, batch_size: int = 16, device: str = "cpu"
-    ) -> None:
-        super().__init__(networks, space, setting, batch_size, device)
-        self.heads = Heads(space, setting.discriminator).to(device)
-        self.generator_heads = Heads(space, setting.generator).to(device)
+    def __init__(self, networks: Networks, space: LatentSpace, constants: Constants, batch_size: int = 16) -> None:
+        super().__init__(networks, space, constants, batch_size)
+        self.heads = Heads(space, constants.discriminator).to(self.device)
+        self.generator_heads = Heads(space, constants.generator).to(self.device)
         self.state["heads"] = self.heads
         self.class_reader = self.heads.classes
-        if setting.pseudo_label_noise_std is not None:
-            self.pseudo_label_likelihood = ClassLikelihood(space, setting.pseudo_label_noise_std).to(device)
-            self.class_reader = ClassLikelihood(space, setting.pseudo_label_noise_std).to(device)
-        options: dict[str, Any] = {"rule": "paper" if setting.paper else "coherent", "memory": setting.horizon}
+        if constants.pseudo_label_noise_std is not None:
+            self.pseudo_label_likelihood = ClassLikelihood(space, constants.pseudo_label_noise_std).to(self.device)
+            self.class_reader = ClassLikelihood(space, constants.pseudo_label_noise_std).to(self.device)
+        options: dict[str, Any] = {"rule": "paper" if constants.paper else "coherent", "memory": constants.horizon}
         discriminator = networks.discriminator
         self.discriminator_update = Update(discriminator, **options)
         self.generator_update = Update(networks.generator, outputs=discriminator, frozen=[discriminator], **options)
 
     def begin_epoch(self, epoch: int) -> None:
         self.networks.train()
-        self.heads.set_noises(Noises(*(decayed(std, epoch) for std in self.setting.discriminator)))
-        self.generator_heads.set_noises(Noises(*(decayed(std, epoch) for std in self.setting.generator)))
-        if self.setting.pseudo_label_noise_std is not None:
-            self.pseudo_label_likelihood.set_noise(decayed(self.setting.pseudo_label_noise_std, epoch))
+        self.heads.set_noises(Noises(*(decayed(std, epoch) for std in self.constants.discriminator)))
+        self.generator_heads.set_noises(Noises(*(decayed(std, epoch) for std in self.constants.generator)))
+        if self.constants.pseudo_label_noise_std is not None:
+            self.pseudo_label_likelihood.set_noise(decayed(self.constants.pseudo_label_noise_std, epoch))
 
     def step(self, real: Tensor, batch: int) -> Report:
         if self.pseudo_labels is not None:
@@ -85,7 +83,7 @@ class TagiGan(Gan):
     def discriminator_step(self, real: Tensor, images: Gaussian, latents: Latents) -> Report:
         """Parts 1 and 2."""
         n = len(real)
-        if self.setting.paper:
+        if self.constants.paper:
             of_real = self.discriminate(Gaussian(real), codes_from=None).labels
             self.learn(self.discriminator_update, self.heads.label_loss(of_real, REAL))
             output = self.discriminate(images)

@@ -21,7 +21,7 @@ class Noises(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Setting:
+class Constants:
     """The constants of a step. docs/design.md says how ours were found: by ablations."""
 
     discriminator: Noises
@@ -45,18 +45,18 @@ class Setting:
     batch, because the second of two pushes D's outputs towards "generated" for everything."""
 
 
-def paper_setting(code_noise_std: float) -> Setting:
+def paper_constants(code_noise_std: float) -> Constants:
     """§4: σ_P = 3, one σ_Q for all codes, and nothing that is ours."""
     noises = Noises(3.0, code_noise_std, code_noise_std)
-    return Setting(noises, noises, instance_noise=0.0, code_gain=1.0, horizon=None, average=0, paper=True)
+    return Constants(noises, noises, instance_noise=0.0, code_gain=1.0, horizon=None, average=0, paper=True)
 
 
 # D soon sees what is wrong with digits, so its labels are noisier than those of the generator step. What a class is
 # Qnet learns from pseudo-labels; were it to learn it from generated digits too, it would call them whatever G drew.
-DIGITS = Setting(Noises(3.0, 20.0, 0.5), Noises(1.0, 1.0, 0.5), pseudo_label_noise_std=0.5)
+DIGITS = Constants(Noises(3.0, 20.0, 0.5), Noises(1.0, 1.0, 0.5), pseudo_label_noise_std=0.5)
 # Ten codes of four nodes each outweigh one label unless they are noisier. What the codes of faces should be is not
 # known, so they have no pseudo-labels.
-FACES = Setting(Noises(1.0, 3.0, 0.5), Noises(1.0, 3.0, 0.5), deep_prior=True)
+FACES = Constants(Noises(1.0, 3.0, 0.5), Noises(1.0, 3.0, 0.5), deep_prior=True)
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class GanTask:
     space: LatentSpace
     networks: tuple[Callable[..., nn.Module], ...]
     """Dnet, Pnet, Qnet, Gnet."""
-    default: Setting
-    paper: Setting
+    default: Constants
+    paper: Constants
     default_epochs: int
 
     @property
@@ -85,7 +85,7 @@ INFOGAN_MNIST = GanTask(
     space=LatentSpace(62, (10,), 2),
     networks=(networks.mnist_dnet, networks.mnist_pnet, networks.mnist_qnet, networks.mnist_gnet),
     default=DIGITS,
-    paper=paper_setting(3.0),
+    paper=paper_constants(3.0),
     default_epochs=15,
 )
 GAN_MNIST = replace(
@@ -102,7 +102,7 @@ INFOGAN_CELEBA = GanTask(
     space=LatentSpace(128, (10,) * 10),
     networks=(networks.celeba_dnet, networks.celeba_pnet, networks.celeba_qnet, networks.celeba_gnet),
     default=FACES,
-    paper=paper_setting(8.0),
+    paper=paper_constants(8.0),
     default_epochs=5,
 )
 GAN_TASKS: Mapping[str, GanTask] = {task.name: task for task in (INFOGAN_MNIST, GAN_MNIST, INFOGAN_CELEBA)}

@@ -28,7 +28,7 @@ from torchtagi.experiments.gan.judge import find_judge
 from torchtagi.experiments.gan.latent import Latents
 from torchtagi.experiments.gan.model import Report
 from torchtagi.experiments.runs.config import check_device
-from torchtagi.experiments.runs.folder import PLOTS, Row, Run, RunError
+from torchtagi.experiments.runs.folder import PLOTS, Row, Run
 from torchtagi.experiments.runs.resumable import EpochEnd, Resumable, prepared
 
 
@@ -68,8 +68,6 @@ class GanTraining(Resumable[GanConfig]):
 
     def __init__(self, config: GanConfig, run: Run | None = None, sets: data.TrainTest | None = None) -> None:
         check_device(config.device)
-        if config.judge is not None and not config.kind.has_digits:
-            raise RunError(f"{config.task} has no digits for a judge to read: --judge none")
         self.config, self.run = config, run
         sets = sets or data.load_train_test(config.kind.data)
         torch.set_num_threads(config.threads)
