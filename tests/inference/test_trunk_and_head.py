@@ -8,7 +8,7 @@ from torchtagi.experiments import data
 
 
 def test_a_torch_trunk_and_a_gaussian_head_learn_digits_together() -> None:
-    """With gradients of the wrong sign a tenth of the digits would be right; with none to the trunk about 90 %."""
+    """With gradients of the wrong sign a tenth of the digits would be right; with none to the trunk about 60 %."""
     train, test = data.load("mnist", "train"), data.load("mnist", "test")
     torch.manual_seed(0)
     trunk = nn.Sequential(

@@ -1,9 +1,10 @@
-"""Games from the command line: train, resume after a kill, generate, evaluate, report, results; and refusals."""
+"""GANs from the command line: train, stop, resume after a kill, generate, evaluate, report, results; refusals."""
 
 import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -13,9 +14,11 @@ import pytest
 from PIL import Image
 
 from torchtagi.experiments.cli.app import run as tagi
+from torchtagi.experiments.cli.progress import Interruption
+from torchtagi.experiments.gan.training import GanTraining
 from torchtagi.experiments.runs.folder import Run
 
-QUICK = ("--samples", "48", "--test-samples", "30", "--threads", "1", "--judge", "none")
+QUICK = ("--samples", "32", "--test-samples", "20", "--threads", "1", "--judge", "none")
 
 
 @pytest.fixture(autouse=True)
@@ -29,15 +32,15 @@ def own_folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("games") / "infogan"
-    assert tagi(["train", "infogan-mnist", "--epochs", "1", "--run", str(folder), *QUICK]) == 0
+def infogan(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gans") / "infogan"
+    assert tagi(["gan", "infogan-mnist", "--epochs", "1", "--out", str(folder), *QUICK]) == 0
     return folder
 
 
 @pytest.fixture
-def run(played, tmp_path):
-    return str(shutil.copytree(played, tmp_path / "run"))
+def run(infogan, tmp_path):
+    return str(shutil.copytree(infogan, tmp_path / "run"))
 
 
 def size(path):
@@ -45,13 +48,14 @@ def size(path):
         return image.size
 
 
-def test_train_writes_a_page_and_resumes_longer(capsys):
-    arguments = ["train", "infogan-mnist", *QUICK, "--set", "joint=no", "--set", "reality_noise_std=2"]
+def test_gan_writes_a_page_and_resumes_longer(capsys):
+    arguments = ["gan", "infogan-mnist", *QUICK, "--batch-size", "8"]
     assert tagi([*arguments, "--epochs", "1"]) == 0
     out = capsys.readouterr().out
-    folder = "runs/infogan-mnist-infogan-default-samples48-testsamples30-nojoint-realitynoisestd2.0-seed0"
+    folder = "runs/infogan-mnist-infogan-default-batch8-samples32-testsamples20-seed0"
     assert f"run folder: {folder}" in out
     assert f"report page: {folder}/report.html" in out
+    assert Path(f"{folder}/plots/samples/epoch-0001.png").is_file()
     page = Path(f"{folder}/report.html").read_text()
     for title in ("Reference digits", "Code c1 varied", "Code c2 varied", "Over the training", "Configuration"):
         assert title in page
@@ -61,12 +65,12 @@ def test_train_writes_a_page_and_resumes_longer(capsys):
     assert tagi([*arguments, "--resume", "--epochs", "2", "--no-report"]) == 0
     assert "continuing after 1 epochs" in capsys.readouterr().out
     assert [row["epoch"] for row in Run.open(folder).metrics()] == [1, 2]
-    assert Run.open(folder).config["joint"] is False
+    assert Run.open(folder).config["batch_size"] == 8
 
 
-def test_the_plain_gan_and_the_rival_train_too(capsys):
-    assert tagi(["train", "gan-mnist", "--epochs", "1", "--run", "g", *QUICK]) == 0
-    assert tagi(["train", "infogan-mnist", "--method", "adam", "--epochs", "1", "--run", "a", *QUICK]) == 0
+def test_the_plain_gan_and_the_baseline_train_too(capsys):
+    assert tagi(["gan", "gan-mnist", "--epochs", "1", "--out", "g", *QUICK]) == 0
+    assert tagi(["gan", "infogan-mnist", "--method", "adam", "--epochs", "1", "--out", "a", *QUICK]) == 0
     out = capsys.readouterr().out
     assert "backprop by Adam" in out
     assert tagi(["results", ".", "--json"]) == 0
@@ -88,16 +92,24 @@ def test_record_keeps_numbers_and_drawings(run):
 
 
 def test_generate_draws_grids(run, capsys):
-    assert tagi(["generate", run, "--digit", "7", "--c1", "-1:1:9", "-o", "seven.png", "--scale", "1"]) == 0
+    assert tagi(["generate", run, "--digit", "7", "--c1", "-1:1:9", "-o", "seven.png"]) == 0
     assert "9 images, 9 a row: seven.png" in capsys.readouterr().out
-    assert size("seven.png") == (9 * 30 + 2, 32)
-    assert tagi(["generate", run, "--digit", "all", "--c2", "-1:1:3", "-o", "all.png", "--scale", "1"]) == 0
-    assert size("all.png") == (3 * 30 + 2, 10 * 30 + 2)
+    assert size("seven.png") == (2 * (9 * 30 + 2), 2 * 32)
+    assert tagi(["generate", run, "--digit", "all", "--c2", "-1:1:3", "-o", "all.png"]) == 0
+    assert size("all.png") == (2 * (3 * 30 + 2), 2 * (10 * 30 + 2))
     assert tagi(["generate", run]) == 0
     assert size("generated.png") == (2 * 302, 2 * 302), "ten digits, ten times"
     first = Path("generated.png").read_bytes()
     assert tagi(["generate", run, "--seed", "1"]) == 0
     assert first != Path("generated.png").read_bytes()
+
+
+def test_a_digit_needs_measured_codes(run, capsys):
+    path = Path(run) / "metrics.jsonl"
+    for codes in ("null", "[1, 2]", "7"):
+        path.write_text(f'{{"epoch": 1, "digit_of_code": {codes}}}\n')
+        assert tagi(["generate", run, "--digit", "7"]) == 1
+        assert "has not measured which code is which digit" in capsys.readouterr().err
 
 
 def test_digit_means_the_code_that_real_digits_assign(run):
@@ -117,7 +129,6 @@ def test_digit_means_the_code_that_real_digits_assign(run):
         (("--category", "x"), "--category wants K=CLASSES"),
         (("--digit", "1", "--category", "1=2"), "give one of them"),
         (("-o", "x.jpg"), "must end in .png"),
-        (("--scale", "99"), "scale must lie"),
         (("--samples", "0"), "samples must be at least 1"),
     ],
 )
@@ -128,7 +139,7 @@ def test_generate_refuses_in_one_line(run, capsys, arguments, message):
     assert error.count("\n") == 1
 
 
-def test_classifiers_do_not_draw_and_games_do_not_name(run, trained, capsys):
+def test_classifiers_do_not_draw_and_gans_do_not_classify(run, trained, capsys):
     assert tagi(["generate", str(trained.folder)]) == 1
     assert "is not a GAN" in capsys.readouterr().err
     assert tagi(["predict", run, "digit.png"]) == 1
@@ -138,26 +149,78 @@ def test_classifiers_do_not_draw_and_games_do_not_name(run, trained, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("infogan-mnist", "--noise", "1"), "--noise is for classifiers"),
-        (("infogan-mnist", "--arch", "cnn"), "--arch is for classifiers"),
-        (("mnist", "--set", "joint=1"), "--set wants name=value, got 'joint=1'"),
-        (("mnist", "--set", "count_sharing=perhaps"), "--set count_sharing: 'perhaps' is not of kind bool"),
-        (("mnist", "--rule", "paper", "--set", "rule=capped"), "both say what rule is"),
-        (("mnist", "--norm-first"), "norm first is for networks with norm layers"),
-        (("infogan-mnist", "--norm-first"), "--norm-first is for classifiers"),
-        (("mnist", "--method", "adam"), "--method is for GANs"),
-        (("infogan-mnist", "--set", "joint"), "--set wants name=value"),
-        (("infogan-mnist", "--method", "sgd"), "method must be one of"),
-        (("infogan-mnist", "--judge", "nowhere"), "there is no run folder nowhere"),
-        (("infogan-celeba",), "CelebA is missing"),
-        (("infogan-celeba", "--judge", "quick"), "CelebA is missing"),
+        (("train", "infogan-mnist"), "infogan-mnist is a GAN: tagi gan infogan-mnist"),
+        (("gan", "mnist"), "there is no GAN 'mnist'"),
+        (("gan", "infogan-mnist", "--method", "sgd"), "method must be one of"),
+        (("gan", "infogan-mnist", "--method", "adam", "--paper"), "go with method tagi"),
+        (("gan", "infogan-mnist", "--judge", "nowhere"), "there is no run folder nowhere"),
+        (("gan", "infogan-mnist", "--resume", "--overwrite"), "give one of them"),
+        (("gan", "infogan-mnist", "--epochs", "few"), "'few' is not a whole number"),
+        (("gan", "infogan-mnist", "--out", ""), "the folder's name is empty"),
+        (
+            ("gan", "gan-mnist", "--out", "run", "--resume"),
+            "started with task infogan-mnist, not gan-mnist",
+        ),
+        (("gan", "infogan-mnist", "--out", "run", "--resume", "--paper"), "was started with paper False, not True"),
+        (("gan", "infogan-mnist", "--judge", "run"), "the judge here needs a mnist run"),
+        (("gan", "infogan-celeba"), "CelebA is missing"),
+        (("train", "mnist", "--set", "joint=1"), "--set wants name=value, got 'joint=1'"),
+        (("train", "mnist", "--set", "count_sharing=perhaps"), "'perhaps' is not of kind bool"),
+        (("train", "mnist", "--rule", "paper", "--set", "rule=capped"), "both say what rule is"),
+        (("train", "mnist", "--norm-first"), "norm first is for networks with norm layers"),
     ],
 )
-def test_train_refuses_in_one_line(capsys, arguments, message):
-    assert tagi(["train", *arguments]) == 1
+def test_train_and_gan_refuse_in_one_line(run, capsys, arguments, message):
+    assert tagi(list(arguments)) != 0
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+    assert not Path("runs").exists(), "nothing is left behind"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_in_the_middle_of_an_epoch_keeps_the_place(number, monkeypatch, capsys):
+    learn = GanTraining.learn
+
+    def interrupted(training, x):
+        if training.sums.batches == 1:
+            signal.raise_signal(number)
+        return learn(training, x)
+
+    before = signal.getsignal(number)
+    with monkeypatch.context() as patch:
+        patch.setattr(GanTraining, "learn", interrupted)
+        command = ["gan", "gan-mnist", "--method", "adam", "--out", "g", "--epochs", "1", "--batch-size", "8"]
+        assert tagi([*command, *QUICK]) == 128 + number
+    assert signal.getsignal(number) == before
+    out = capsys.readouterr().out
+    assert "after 0 epochs and 2 batches; the checkpoint is written" in out
+    assert "tagi gan gan-mnist --out g --resume" in out
+    assert Run.open("g").metrics() == []
+    assert tagi(["gan", "gan-mnist", "--out", "g", "--resume", "--no-report"]) == 0
+    assert "continuing after 0 epochs and 2 batches" in capsys.readouterr().out
+    assert len(Run.open("g").metrics()) == 1
+
+
+def test_a_hangup_that_is_ignored_stays_so():
+    """Under nohup the run goes on when its terminal is closed."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interruption() as interruption:
+            signal.raise_signal(signal.SIGHUP)
+            assert not interruption.signal
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_help_is_short_and_its_own(capsys):
+    assert tagi(["gan", "--help"]) == 0
+    own = capsys.readouterr().out
+    assert "--judge" in own
+    assert "--arch" not in own
+    assert tagi(["train", "--help"]) == 0
+    assert "GAN" not in capsys.readouterr().out
 
 
 def test_evaluate_as_json_with_a_judge(run, trained, capsys):
@@ -166,50 +229,31 @@ def test_evaluate_as_json_with_a_judge(run, trained, capsys):
     assert found["judge"] == str(trained.folder)
     assert 0 <= found["read_error"] <= 100
     assert tagi(["evaluate", run, "--judge", run]) == 1
-    assert "needs a mnist run" in capsys.readouterr().err
+    assert "the judge here needs a mnist run" in capsys.readouterr().err
     assert tagi(["report", run]) == 0
     assert "nearest training image" in Path(f"{run}/report.html").read_text()
 
 
 def test_killed_and_resumed_is_bit_identical(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "torchtagi.experiments.cli",
-        "train",
-        "infogan-mnist",
-        "--no-report",
-        "--epochs",
-        "3",
-    ]
-
-    def start(folder, *options):
-        return subprocess.Popen(
-            [*command, *QUICK, "--run", str(folder), *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    whole = start(tmp_path / "whole")
-    _, error = whole.communicate(timeout=300)
-    assert whole.returncode == 0, error
+    command = ["gan", "infogan-mnist", "--no-report", "--epochs", "2", *QUICK, "--out"]
+    assert tagi([*command, "whole"]) == 0
     folder = tmp_path / "killed"
-    process = start(folder)
+
+    def start(*options):
+        return subprocess.Popen([sys.executable, "-m", "torchtagi", *command, str(folder), *options])
+
+    process = start()
     deadline = time.monotonic() + 200
     while (
         process.poll() is None and time.monotonic() < deadline and not (folder / "checkpoint.safetensors").is_file()
     ):
         time.sleep(0.01)
-    moment = random.uniform(0, 0.8)
+    moment = random.uniform(0, 0.5)
     time.sleep(moment)
     process.kill()
-    process.communicate()
-    process = start(folder, "--resume")
-    _, error = process.communicate(timeout=300)
-    assert process.returncode == 0, error
-    names = ("checkpoint.safetensors", "plots/filmstrip.png", "plots/samples/epoch-0003.png")
-    for name in names:
+    process.wait()
+    assert start("--resume").wait(timeout=300) == 0
+    for name in ("checkpoint.safetensors", "plots/filmstrip.png", "plots/samples/epoch-0002.png"):
         assert (folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), f"{name}, {moment:.3f} s"
     assert not list(folder.rglob(".*")), "no leftovers"
 
@@ -220,13 +264,13 @@ def test_faces_from_the_real_collection(monkeypatch):
     if not os.path.isfile(f"{COLLECTION}/celeba/images.npy"):
         pytest.skip("CelebA is not in TAGI_DATA")
     small = ("--samples", "32", "--test-samples", "20", "--threads", "1", "--epochs", "1")
-    assert tagi(["train", "infogan-celeba", "--run", "faces", *small]) == 0
+    assert tagi(["gan", "infogan-celeba", "--out", "faces", *small]) == 0
     page = Path("faces/report.html").read_text()
     assert "Category 1<" in page
     assert "Category 10<" in page
     monkeypatch.delenv("TAGI_DATA")
-    assert tagi(["generate", "faces", "--category", "3=all", "--samples", "4", "--scale", "1"]) == 0
-    assert size("generated.png") == (10 * 34 + 2, 4 * 34 + 2), "without the data"
+    assert tagi(["generate", "faces", "--category", "3=all", "--samples", "4"]) == 0
+    assert size("generated.png") == (2 * (10 * 34 + 2), 2 * (4 * 34 + 2)), "without the data"
 
 
 COLLECTION = os.environ.get("TAGI_DATA", "")

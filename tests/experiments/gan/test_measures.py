@@ -6,14 +6,11 @@ import pytest
 import scipy.linalg
 import torch
 
-from torchtagi.experiments import data
-from torchtagi.experiments.gan.assignment import assign
-from torchtagi.experiments.gan.frechet import frechet_distance
-from torchtagi.experiments.gan.judge import Judge, judge_from_run, quick_judge
+from torchtagi.experiments.classify.evaluation import load_model, predict
+from torchtagi.experiments.gan.judge import judge_from_run, quick_judge
 from torchtagi.experiments.gan.latent import LatentSpace
-from torchtagi.experiments.gan.neighbours import nearest_neighbours
-from torchtagi.experiments.gan.realism import code_effects, digits_drawn, realism
-from torchtagi.experiments.gan.strokes import correlation, slant, stroke_width
+from torchtagi.experiments.gan.measures import code_measures, copying, frechet_distance, nearest_distance
+from torchtagi.experiments.gan.strokes import code_effects, correlation, slant, stroke_width
 
 
 def bar(slope=0.0, width=3.0, side=28, height=20):
@@ -72,7 +69,7 @@ def test_correlation_within_groups():
 
 
 def test_code_effects_find_who_shears_and_who_thickens():
-    points = LatentSpace(1, (10,), 2).sample(150, torch.Generator().manual_seed(3))
+    points = LatentSpace(1, (10,), 2).sample(150, seed=3)
     images = torch.cat([bar(0.5 * c1.item(), 3 + c2.item()) for c1, c2 in points.continuous])
     found = code_effects(points, images)
     assert found["c1_slant"] > 0.98
@@ -91,36 +88,28 @@ def test_permuted_codes_are_assigned_back():
     codes = code_of[digits]
     wrong = torch.rand(3000, generator=generator) < 0.2
     codes[wrong] = (codes[wrong] + 1) % 10
-    found = assign(codes, digits)
-    assert found.code_of == tuple(code_of.tolist())
-    assert [found.digit_of[c] for c in found.code_of] == list(range(10))
-    assert found.accuracy == pytest.approx(1 - wrong.float().mean().item())
-    assert found.own_codes == 10
+    found = code_measures(codes, digits, codes, None)
+    assert [found["digit_of_code"][code] for code in code_of.tolist()] == list(range(10))
+    assert found["accuracy"] == pytest.approx(1 - wrong.float().mean().item())
+    assert found["own_codes"] == 10
 
 
 def test_two_digits_that_share_a_code_have_none_of_their_own():
     digits = torch.arange(10).repeat(50)
     codes = digits.clone()
-    codes[digits == 9] = 4  # nobody reads a 9 as anything but a 4
-    found = assign(codes, digits)
-    assert found.accuracy == pytest.approx(0.9)
-    assert found.own_codes == 8, "code 4 is half fours, half nines"
+    codes[digits == 9] = 4  # every 9 is read as a 4
+    found = code_measures(codes, digits, codes, None)
+    assert found["accuracy"] == pytest.approx(0.9)
+    assert found["own_codes"] == 8, "code 4 is half fours, half nines"
 
 
 def test_assignment_beats_greedy():
     """Code 0 fits digit 0 best, but giving it to digit 1 explains more in all."""
     digits = torch.tensor([0] * 10 + [1] * 9 + [0] * 9)
     codes = torch.tensor([0] * 10 + [0] * 9 + [1] * 9)
-    found = assign(codes, digits, 2)
-    assert found.digit_of == (1, 0)
-    assert found.accuracy == pytest.approx(18 / 28)
-
-
-def test_bad_codes_are_refused():
-    with pytest.raises(ValueError, match="codes must lie between"):
-        assign(torch.tensor([10]), torch.tensor([1]))
-    with pytest.raises(ValueError, match="shapes"):
-        assign(torch.tensor([1, 2]), torch.tensor([1]))
+    found = code_measures(codes, digits, codes, None)
+    assert found["digit_of_code"][:2] == [1, 0]
+    assert found["accuracy"] == pytest.approx(18 / 28)
 
 
 # ---- Fréchet -------------------------------------------------------------------------------------------------
@@ -152,87 +141,58 @@ def test_fewer_images_than_features_are_no_obstacle():
     assert frechet_distance(a, a + 1) == pytest.approx(40, rel=1e-3)
 
 
-@pytest.mark.parametrize(("a", "b"), [((1, 3), (5, 3)), ((5, 3), (5, 4)), ((5,), (5,))])
-def test_bad_features_are_refused(a, b):
-    with pytest.raises(ValueError, match=r"features|shape"):
-        frechet_distance(torch.zeros(a), torch.zeros(b))
+# ---- the judge -----------------------------------------------------------------------------------------------
 
 
-# ---- realism -------------------------------------------------------------------------------------------------
-
-
-def reader():
-    """A judge that reads the digit from the first pixel and has the first four pixels for features."""
-    body = torch.nn.Flatten()
-
-    class Head(torch.nn.Module):
-        def forward(self, x):
-            return -(x[:, :1] - torch.arange(10.0)).abs()
-
-    return Judge(body, Head(), None, "first pixel")
-
-
-def test_read_error_counts_what_the_code_did_not_mean():
-    codes = torch.arange(10).repeat(10)
-    digit_of = (3, 1, 4, 0, 5, 9, 2, 6, 8, 7)
-    images = torch.randn(100, 1, 2, 2, generator=torch.Generator().manual_seed(0))
-    images[:, 0, 0, 0] = torch.tensor(digit_of)[codes].float()
-    images[:7, 0, 0, 0] = (images[:7, 0, 0, 0] + 1) % 10
-    found = realism(reader(), images, images.flip(0), codes, digit_of)
+def test_the_judges_error_counts_what_the_code_did_not_mean():
+    digits = torch.arange(10).repeat(3)
+    digit_of = torch.tensor([3, 1, 4, 0, 5, 9, 2, 6, 8, 7])
+    drawn = torch.arange(10).repeat(10)
+    read = digit_of[drawn]
+    read[:7] = (read[:7] + 1) % 10
+    found = code_measures(digit_of.argsort()[digits], digits, drawn, read)
+    assert found["digit_of_code"] == digit_of.tolist()
+    assert (found["accuracy"], found["error"]) == (1, 0)
     assert found["read_error"] == pytest.approx(7)
-    assert found["digits_drawn"] == 10
-    assert found["frechet"] == pytest.approx(0, abs=1e-4)
-    assert realism(reader(), images, images, None, ()).keys() == {"frechet"}
-
-
-def test_digits_drawn_need_a_majority():
-    codes = torch.tensor([0] * 4 + [1] * 4 + [2] * 4)
-    read = torch.tensor([5, 5, 5, 1, 5, 5, 5, 5, 7, 7, 8, 8])
-    assert digits_drawn(codes, read, 10) == 1, "two codes draw fives, the third nothing in particular"
+    assert "read_error" not in code_measures(digits, digits, drawn, None)
 
 
 def test_quick_judge_reads_digits_and_disturbs_nobody(digits):
-    few = digits.train.subset(slice(6000)).to("cpu", torch.channels_last)
+    few = digits.train.subset(slice(3000)).to("cpu", torch.channels_last)
     torch.manual_seed(5)
     state = torch.get_rng_state()
     judge = quick_judge(few, batch_size=16)
     assert torch.equal(state, torch.get_rng_state())
-    read, features = judge.look(digits.test.images[:500])
-    assert (read == digits.test.labels[:500]).float().mean() > 0.9
+    read, features = judge.classify(digits.test.images[:500])
+    assert (read == digits.test.labels[:500]).float().mean() > 0.85
     assert features.shape == (500, 150)
 
 
 def test_a_run_can_be_the_judge(trained, digits):
-    from torchtagi.experiments.classify.evaluation import load_model, predict
-
-    judge = judge_from_run(trained)
-    read, features = judge.look(digits.test.images[:200])
+    judge = judge_from_run(str(trained.folder), "mnist")
+    read, features = judge.classify(digits.test.images[:200])
     expected = predict(*load_model(trained), digits.test.images[:200].to(memory_format=torch.channels_last)).labels
     assert torch.equal(read, expected)
     assert features.shape == (200, 150)
 
 
-# ---- neighbours ----------------------------------------------------------------------------------------------
+# ---- copies --------------------------------------------------------------------------------------------------
 
 
 def test_copies_are_found():
     generator = torch.Generator().manual_seed(0)
     training = torch.randn(300, 1, 4, 4, generator=generator)
     held_out = torch.randn(100, 1, 4, 4, generator=generator)
-    chosen = torch.randperm(300, generator=generator)[:100]
-    copies = nearest_neighbours(training[chosen] + 1e-3, training, held_out)
-    assert torch.equal(copies.nearest, chosen)
-    assert copies.ratio < 0.01
-    assert copies.closest_share == 1
-    fresh = nearest_neighbours(torch.randn(100, 1, 4, 4, generator=generator), training, held_out)
-    assert 0.9 < fresh.ratio < 1.1
-    assert fresh.closest_share < 0.1
-    assert nearest_neighbours(training[:5], training, held_out).distance.abs().max() == 0
-
-
-def test_images_of_another_shape_are_refused():
-    with pytest.raises(ValueError, match="generated must hold images of shape"):
-        nearest_neighbours(torch.zeros(2, 1, 3, 3), torch.zeros(2, 1, 4, 4), torch.zeros(2, 1, 4, 4))
+    copies = copying(training[:100] + 1e-3, training, held_out)
+    assert copies["neighbour_ratio"] < 0.01
+    assert copies["neighbour_closest_share"] == 1
+    new = torch.randn(100, 1, 4, 4, generator=generator)
+    fresh = copying(new, training, held_out)
+    assert 0.9 < fresh["neighbour_ratio"] < 1.1
+    assert fresh["neighbour_closest_share"] < 0.1
+    assert nearest_distance(training[:5], training).abs().max() == 0
+    by_hand = (new[:, None] - training).square().sum((2, 3, 4)).sqrt().amin(1)
+    assert torch.allclose(nearest_distance(new, training), by_hand)
 
 
 def test_grey_digits_of_the_data_set_have_sensible_strokes(digits):
@@ -241,4 +201,3 @@ def test_grey_digits_of_the_data_set_have_sensible_strokes(digits):
     assert 1.5 < widths.median() < 4
     ones = slants[digits.test.labels[:300] == 1]
     assert 0 < ones.median() < 0.6, "people lean to the right"
-    assert isinstance(digits.test, data.ImageSet)

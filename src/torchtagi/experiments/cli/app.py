@@ -7,7 +7,18 @@ from typing import Annotated, Any
 import typer
 
 import torchtagi
-from torchtagi.experiments.cli import compare, evaluate, generate, predict, record, report, results, sweep, train
+from torchtagi.experiments.cli import (
+    compare,
+    evaluate,
+    gan,
+    generate,
+    predict,
+    record,
+    report,
+    results,
+    sweep,
+    train,
+)
 
 app = typer.Typer(
     add_completion=False,
@@ -35,6 +46,7 @@ def options(
 
 
 app.command("train")(train.train)
+app.command("gan")(gan.gan)
 app.command("evaluate")(evaluate.evaluate)
 app.command("generate")(generate.generate)
 app.command("predict")(predict.predict)

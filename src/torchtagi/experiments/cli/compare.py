@@ -18,8 +18,8 @@ from torchtagi.experiments.baselines import METHODS, find_method
 from torchtagi.experiments.baselines.methods import Hyperparameters, Value
 from torchtagi.experiments.classify.loop import Step
 from torchtagi.experiments.classify.tasks import TASKS, find_task
+from torchtagi.experiments.cli.progress import Interruption
 from torchtagi.experiments.cli.shared import AsJson, Offline, console, one_line_errors, say, whole_number
-from torchtagi.experiments.cli.train import Interruption
 from torchtagi.experiments.compare import Comparison, Stopped, Study
 from torchtagi.experiments.compare.compare import RESULT, collect
 from torchtagi.experiments.compare.compare import compare as run_comparison

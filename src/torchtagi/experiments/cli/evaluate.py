@@ -11,8 +11,8 @@ from rich.table import Table
 
 from torchtagi.experiments.classify import evaluation
 from torchtagi.experiments.classify.evaluation import Evaluation
+from torchtagi.experiments.cli.gan import measure_table
 from torchtagi.experiments.cli.shared import AsJson, Offline, RunFolder, console, one_line_errors, say
-from torchtagi.experiments.cli.train_gan import measure_table
 from torchtagi.experiments.gan.evaluation import evaluate_gan
 from torchtagi.experiments.gan.tasks import GAN_TASKS
 from torchtagi.experiments.report.page import MEASURES, NAMES, format_score
@@ -27,7 +27,7 @@ def evaluate(
     judge: Annotated[
         str | None,
         typer.Option(
-            help="Of GANs: the mnist run that reads digits, or the cifar10 run or other game that looks at faces."
+            help="Of GANs: the run whose classifier looks at the images, of mnist for digits, of cifar10 for faces."
         ),
     ] = None,
 ) -> None:

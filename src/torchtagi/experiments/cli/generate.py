@@ -9,11 +9,11 @@ import typer
 from rich.markup import escape
 
 from torchtagi.checkpoint import write_atomically
-from torchtagi.experiments.cli.shared import RunFolder, console, one_line_errors, whole_number
-from torchtagi.experiments.gan.drawing import SCALE, as_png, sheet
-from torchtagi.experiments.gan.request import Request, code_of_digit, parse_classes, parse_numbers
+from torchtagi.experiments.cli.shared import RunFolder, console, number_option, one_line_errors
+from torchtagi.experiments.gan.build import open_gan
+from torchtagi.experiments.gan.drawing import as_png, sheet
+from torchtagi.experiments.gan.request import code_of_digit, latent_grid, parse_classes, parse_numbers
 from torchtagi.experiments.gan.tasks import GAN_TASKS
-from torchtagi.experiments.gan.training import open_engine
 from torchtagi.experiments.runs.folder import Run, RunError
 
 VALUES = "A number, several with commas, or from:to:count."
@@ -34,21 +34,14 @@ def generate(
             metavar="K=CLASSES",
         ),
     ] = None,
-    samples: Annotated[
-        int | None, typer.Option(parser=whole_number, metavar="N", help="How many times to draw the noise.")
-    ] = None,
-    seed: Annotated[int, typer.Option(parser=whole_number, metavar="N", help="Of the noise.")] = 0,
-    scale: Annotated[
-        int, typer.Option(parser=whole_number, metavar="N", help="Screen pixels a pixel, both ways.")
-    ] = SCALE,
+    samples: Annotated[int | None, number_option("How many times to draw the noise.")] = None,
+    seed: Annotated[int, number_option("Of the noise.")] = 0,
     out: Annotated[Path, typer.Option("--out", "-o", help="The PNG file.")] = Path("generated.png"),
 ) -> None:
     """Draw a grid of generated images. At most two things vary: codes, or the noise."""
     opened = Run.open(run)
     if opened.config["task"] not in GAN_TASKS:
         raise RunError(f"{run} is not a GAN: it was trained on {opened.config['task']}")
-    if not 1 <= scale <= 16:
-        raise ValueError(f"scale must lie between 1 and 16, got {scale}")
     if out.suffix.lower() != ".png":
         raise ValueError(f"the drawing is a PNG file, so its name must end in .png: {out}")
     task = GAN_TASKS[opened.config["task"]]
@@ -63,16 +56,15 @@ def generate(
             raise ValueError("--digit and --category 1=… name the same code: give one of them")
         code_of = code_of_digit(opened)
         categories[0] = [code_of[value] for value in parse_classes("--digit", digit, 10)]
-    varied = any(len(numbers) > 1 for numbers in continuous.values())
-    varied = varied or any(len(classes) > 1 for classes in categories.values())
     if samples is None:
-        samples = 10 if not varied else 1
+        varied = any(len(v) > 1 for v in continuous.values()) or any(len(v) > 1 for v in categories.values())
+        samples = 1 if varied else 10
     if not (continuous or categories) and task.space.categories:
         categories[0] = list(code_of_digit(opened)) if task.has_digits else list(range(task.space.categories[0]))
-    latents, columns = Request(continuous, categories, samples, seed).latents(task.space)
-    engine, pixels = open_engine(opened)
-    images = pixels.to_uint8(engine.draw(latents))
-    write_atomically(out, as_png(sheet(images, columns), scale))
+    latents, columns = latent_grid(task.space, continuous, categories, samples, seed)
+    gan, pixels = open_gan(opened)
+    images = pixels.to_uint8(gan.draw(latents))
+    write_atomically(out, as_png(sheet(images, columns)))
     console.print(f"{len(images)} images, {columns} a row: [bold]{escape(str(out))}[/bold]")
 
 

@@ -11,7 +11,7 @@ from rich.markup import escape
 from torchtagi.experiments.cli.shared import RunFolder, console, one_line_errors
 from torchtagi.experiments.compare.recording import record_folder
 from torchtagi.experiments.compare.sweep import SWEEP
-from torchtagi.experiments.gan.filmstrip import keep_drawings
+from torchtagi.experiments.gan.drawing import keep_drawings
 from torchtagi.experiments.gan.tasks import GAN_TASKS
 from torchtagi.experiments.runs.folder import STUDY, Run
 

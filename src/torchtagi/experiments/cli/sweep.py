@@ -15,8 +15,8 @@ from rich.table import Table
 from torchtagi.checkpoint import write_atomically
 from torchtagi.experiments.classify.tasks import TASKS, find_task
 from torchtagi.experiments.cli.compare import Methods, Minutes, Seeds, Threads, split_names, watcher
+from torchtagi.experiments.cli.progress import Interruption
 from torchtagi.experiments.cli.shared import AsJson, console, one_line_errors, say, whole_number
-from torchtagi.experiments.cli.train import Interruption
 from torchtagi.experiments.compare import Stopped, Sweep
 from torchtagi.experiments.compare.sweep import SWEEP, collect_sweep
 from torchtagi.experiments.compare.sweep import sweep as run_sweep

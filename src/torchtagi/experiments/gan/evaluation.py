@@ -1,4 +1,12 @@
-"""All measures of a finished game, kept in its run folder."""
+"""All numbers about a GAN: after each epoch, and once more with the check against copying.
+
+accuracy, own_codes      Qnet on real test digits, codes assigned to digits
+read_error               % of generated images that the judge does not read as the digit their code stands for
+frechet                  Fréchet distance between features of real and generated images: the judge's, or Dnet's
+c1_slant, …              correlation of each continuous code with measured slant and stroke width
+fake_as_fake, …          Pnet's mean probability of "generated" for generated and for real test images
+neighbour_ratio, …       distances to the nearest training image
+"""
 
 from __future__ import annotations
 
@@ -9,14 +17,49 @@ from torch import Tensor
 
 from torchtagi.experiments import data
 from torchtagi.experiments.data.cifar import CIFAR10_PREPROCESSING
+from torchtagi.experiments.gan.build import open_gan
 from torchtagi.experiments.gan.config import GanConfig
-from torchtagi.experiments.gan.judge import Judge, classifier_of, judge_from_run, quick_judge
-from torchtagi.experiments.gan.measuring import DRAWN, copying, measure
-from torchtagi.experiments.gan.tasks import find_gan_task
-from torchtagi.experiments.gan.training import open_engine
-from torchtagi.experiments.runs.folder import EVALUATION, Run, RunError
+from torchtagi.experiments.gan.judge import Judge, find_judge, judge_from_run
+from torchtagi.experiments.gan.measures import code_measures, copying, frechet_distance
+from torchtagi.experiments.gan.model import Gan
+from torchtagi.experiments.gan.strokes import code_effects
+from torchtagi.experiments.runs.folder import EVALUATION, Run
 
+MEASURE_SEED = 11  # every epoch and every run is measured at the same latent points
+DRAWN = 2000
 NEIGHBOURS = 200  # generated and held-out images whose nearest training image is looked for
+
+
+def measure(
+    gan: Gan,
+    test: data.ImageSet,
+    judge: Judge | None,
+    features: Callable[[Tensor], Tensor] | None = None,
+) -> dict[str, Any]:
+    """What can be said after an epoch, in seconds. `features` (n, f) are those of Fréchet's distance where there is
+    no judge, Dnet's unless given."""
+    latents = gan.space.sample(min(DRAWN, len(test)), MEASURE_SEED)
+    images = gan.draw(latents)
+    real = test.images.cpu()
+    of_real, codes = gan.classify(real, read_codes=test.labels is not None)
+    of_images, _ = gan.classify(images, read_codes=False)
+    found: dict[str, Any] = {
+        "fake_as_fake": float(of_images.mean()),
+        "real_as_fake": float(of_real.mean()),
+    }
+    # as they come out of a picture file: G's pixels may lie outside of the colours that there are
+    shown = test.preprocessing.apply(test.to_uint8(images))
+    read = None
+    if judge is None:
+        features = features or gan.features
+        found["frechet"] = frechet_distance(features(real), features(shown))
+    else:
+        read, drawn_features = judge.classify(shown)
+        found["frechet"] = frechet_distance(judge.classify(real)[1], drawn_features)
+        found.update(code_effects(latents, test.to_uint8(images).float() / 255))
+    if codes is not None and test.labels is not None:
+        found.update(code_measures(codes[:, 0], test.labels.cpu(), latents.categories[:, 0], read))
+    return found
 
 
 def evaluate_gan(
@@ -24,49 +67,32 @@ def evaluate_gan(
 ) -> dict[str, Any]:
     """Measure `run` and write `evaluation.json`.
 
-    `judge_folder` names the run whose eyes are used: a `tagi train mnist` run for digits; for faces a classifier of
-    CIFAR-10 or another game, whose features make Fréchet distances comparable. Without it the run's own choice, or
-    for faces its own Dnet.
+    `judge_folder` names the judge's run: of `tagi train mnist` for digits; of `tagi train cifar10` for faces, whose
+    features make Fréchet distances comparable. Without it the run's own judge, or for faces its own Dnet.
     """
     say = progress or (lambda message: None)
     config = GanConfig.from_json(run.config)
-    task = find_gan_task(config.task)
-    engine, _ = open_engine(run)
-    say(f"loading {task.data}")
-    sets = data.load_train_test(task.data)
+    gan, _ = open_gan(run)
+    say(f"loading {config.kind.data}")
+    sets = data.load_train_test(config.kind.data)
     train, test = sets.train.subset(slice(config.samples)), sets.test.subset(slice(config.test_samples))
-    drawn = min(DRAWN, len(test))
-    judge: Judge | None = None
-    eyes, name = None, "its own Dnet"
-    if task.has_digits:
-        wanted = judge_folder or config.judge or "quick"
-        say(f"asking a judge: {wanted}")
-        judge = quick_judge(train) if wanted == "quick" else judge_from_run(Run.open(wanted))
+    judge, features, name = None, None, "its own Dnet"
+    if config.kind.has_digits:
+        judge = find_judge(judge_folder or config.judge or "quick", train)
         name = judge.name
     elif judge_folder is not None:
-        eyes, name = other_eyes(judge_folder, config.task, test)
-    say(f"measuring {drawn:,} generated {task.thing}s")
-    found = {**measure(engine, test, judge, drawn, eyes), "judge": name}
+        classifier = judge_from_run(judge_folder, "cifar10")  # the images of both have the same size
+        name = f"classifier of {judge_folder}"
+
+        def features(images: Tensor) -> Tensor:
+            return classifier.classify(CIFAR10_PREPROCESSING.apply(test.to_uint8(images)))[1]
+
+    say("measuring generated images")
+    found = {**measure(gan, test, judge, features), "judge": name}
     say("looking for copies among the training images")
-    found.update(copying(engine, train, test, min(NEIGHBOURS, len(test))))
-    found["drawn"], found["epochs"] = drawn, len(run.metrics())
+    images = gan.draw(gan.space.sample(min(NEIGHBOURS, len(test)), MEASURE_SEED))
+    shown = test.preprocessing.apply(test.to_uint8(images))
+    found.update(copying(shown, train.images, test.images[:NEIGHBOURS]))
+    found.update(drawn=min(DRAWN, len(test)), epochs=len(run.metrics()))
     run.write_json(EVALUATION, found)
     return found
-
-
-def other_eyes(folder: str, task: str, test: data.ImageSet) -> tuple[Callable[[Tensor], Tensor], str]:
-    """How another run sees images of `test`'s scale, (n, features), and who that is."""
-    run = Run.open(folder)
-    if run.config["task"] == task:
-        return open_engine(run)[0].features, f"Dnet of {folder}"
-    if run.config["task"] != "cifar10":  # the images of both have the same size
-        raise RunError(
-            f"{folder} was trained on {run.config['task']}: a judge of {task} is another such game or a classifier "
-            "of cifar10"
-        )
-    classifier = classifier_of(run)
-
-    def features(images: Tensor) -> Tensor:
-        return classifier.look(CIFAR10_PREPROCESSING.apply(test.to_uint8(images)))[1]
-
-    return features, f"classifier of {folder}"

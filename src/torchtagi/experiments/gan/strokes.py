@@ -1,4 +1,5 @@
-"""How a digit is written: its slant and the width of its strokes, measured from the pixels.
+"""How a digit is written: its slant and the width of its strokes, measured from the pixels, and what continuous
+codes do to them.
 
 slant   how far the top leans to the right for each unit of height: −μ₁₁/μ₀₂ of the ink's central moments, x to the
         right and y down. A vertical stroke has 0, one at 45° to the right has 1.
@@ -12,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchtagi.experiments.gan.latent import Latents
+
 INK = 0.5  # of the brightest pixel: where a grey edge is crossed half-way
 ZOOM = 4
 FAINT = 1e-3  # a field without any ink has neither slant nor width
@@ -19,7 +22,7 @@ FAINT = 1e-3  # a field without any ink has neither slant nor width
 
 def slant(images: Tensor) -> Tensor:
     """One number for each image (n, 1, H, W) of non-negative brightness; NaN for an empty one."""
-    ink = ink_of(images)
+    ink = images[:, 0].clamp_min(0)
     height, width = ink.shape[1:]
     y = torch.arange(height, dtype=ink.dtype, device=ink.device).view(1, -1, 1)
     x = torch.arange(width, dtype=ink.dtype, device=ink.device).view(1, 1, -1)
@@ -33,7 +36,7 @@ def stroke_width(images: Tensor) -> Tensor:
     """In pixels, one number for each image (n, 1, H, W) of non-negative brightness; NaN for an empty one."""
     from scipy.ndimage import distance_transform_edt
 
-    ink = ink_of(images)
+    ink = images[:, 0].clamp_min(0)
     large = torch.nn.functional.interpolate(ink[:, None], scale_factor=ZOOM, mode="bilinear", align_corners=False)
     padded = torch.nn.functional.pad(large, (1, 1, 1, 1))[:, 0]  # paper around it, also where ink meets the border
     peak = padded.amax((1, 2), keepdim=True)
@@ -48,17 +51,9 @@ def stroke_width(images: Tensor) -> Tensor:
     return torch.tensor(widths, dtype=images.dtype)
 
 
-def ink_of(images: Tensor) -> Tensor:
-    if images.ndim != 4 or images.shape[1] != 1:
-        raise ValueError(f"images must have shape (N, 1, H, W), got {tuple(images.shape)}")
-    return images[:, 0].clamp_min(0)
-
-
 def correlation(code: Tensor, measure: Tensor, group: Tensor) -> float:
     """Pearson's, within groups: a category has its own mean slant and width, which are taken out first.
     NaN measures are left out."""
-    if not code.shape == measure.shape == group.shape or code.ndim != 1:
-        raise ValueError("code, measure and group must be vectors of one length")
     there = torch.isfinite(measure)
     code, measure, group = code[there].double(), measure[there].double(), group[there]
     for k in group.unique():
@@ -67,3 +62,14 @@ def correlation(code: Tensor, measure: Tensor, group: Tensor) -> float:
         measure[here] -= measure[here].mean()
     spread = (code.square().sum() * measure.square().sum()).sqrt()
     return float((code * measure).sum() / spread) if float(spread) > 0 else float("nan")
+
+
+def code_effects(latents: Latents, images: Tensor) -> dict[str, float]:
+    """The correlation of each continuous code with both; `images` (n, 1, H, W) of brightness with paper at 0."""
+    measures = {"slant": slant(images), "width": stroke_width(images)}
+    group = latents.categories[:, 0] if latents.categories.shape[1] else torch.zeros(len(latents), dtype=torch.long)
+    return {
+        f"c{place + 1}_{name}": correlation(latents.continuous[:, place], measure.cpu(), group)
+        for place in range(latents.continuous.shape[1])
+        for name, measure in measures.items()
+    }

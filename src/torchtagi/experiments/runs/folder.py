@@ -15,12 +15,14 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from filelock import FileLock, Timeout
+from torch import nn
 
 from torchtagi import checkpoint
 from torchtagi.checkpoint import CheckpointError, Saved, write_atomically
@@ -116,45 +118,12 @@ class Run:
     def checkpoint(self) -> Path:
         return self.folder / CHECKPOINT
 
-    def save(self, net: nn.Module, likelihood: nn.Module, position: Row, **others: nn.Module) -> None:
-        checkpoint.save(self.checkpoint, net, likelihood, {"position": position}, **others)
-
-    def restore(self, net: nn.Module, likelihood: nn.Module, **others: nn.Module) -> Row:
-        """Load the checkpoint into `net`, `likelihood` and `others`; returns the position it was saved at."""
-        return self.position(checkpoint.restore(self.checkpoint, net, likelihood, **others))
-
-    def save_tensors(self, tensors: dict[str, Tensor], position: Row) -> None:
-        checkpoint.save_tensors(self.checkpoint, tensors, {"position": position})
-
-    def read_tensors(self) -> tuple[dict[str, Tensor], Row]:
-        """What `save_tensors` wrote."""
-        header, tensors = checkpoint.read(self.checkpoint)
-        return tensors, self.position(header["extra"])
-
-    def position(self, extra: Row) -> Row:
-        position = extra.get("position")
-        if not isinstance(position, dict):
-            raise CheckpointError(f"{self.checkpoint}: does not say where in its training it was saved")
-        return position
-
-    def averaged(self, position: Row) -> int:
-        """How many posteriors the checkpoint's average holds."""
-        count = position.get("averaged")
-        if not isinstance(count, int):
-            raise CheckpointError(f"{self.checkpoint}: does not say how many posteriors its average holds")
-        return count
+    def save(self, net: nn.Module, likelihood: nn.Module, extra: Row) -> None:
+        checkpoint.save(self.checkpoint, net, likelihood, extra)
 
     def require_checkpoint(self) -> None:
         if not self.checkpoint.is_file():
             raise RunError(f"{self.folder} has no {CHECKPOINT}: only its configuration and metrics were kept")
-
-    def load(self) -> Saved:
-        """The trained network and its likelihood."""
-        self.require_checkpoint()
-        saved = checkpoint.load(self.checkpoint)
-        if saved.likelihood is None:
-            raise CheckpointError(f"{self.checkpoint}: has no likelihood")
-        return saved
 
     # ---- other files -------------------------------------------------------------------------------------
 
@@ -194,6 +163,22 @@ class Run:
         else:
             (target / EVALUATION).unlink(missing_ok=True)
         return target
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a run folder alone, whether it exists yet or not. The system drops the lock of a process that dies."""
+    whole = folder.resolve()
+    whole.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(whole.parent / f".{whole.name}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise RunError(f"another process is at work in {folder}: wait until it ends, or choose another folder") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def check_free(folder: Path, overwrite: bool = False) -> None:
