@@ -1,6 +1,7 @@
 """CIFAR-10: the binary format, the archive, the way there."""
 
 import errno
+import functools
 import hashlib
 import io
 import tarfile
@@ -18,6 +19,7 @@ from torchtagi.experiments.data.cifar import ARCHIVE_NAME, CIFAR10_MEAN, FOLDER,
 from torchtagi.experiments.data.download import RemoteFile
 
 
+@functools.cache
 def synthetic_batch(seed: int) -> bytes:
     records = np.random.default_rng(seed).integers(0, 256, (10_000, 3073), np.uint8)
     records[:, 0] %= 10
@@ -114,22 +116,27 @@ def test_archives_that_are_not_the_published_one_are_refused(tmp_path: Path) -> 
     assert list(tmp_path.rglob("*.bin")) == []
 
 
-def small_publication(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str]:
-    """An archive of our own that the package takes for the published one; only the test batch counts."""
-    batch = synthetic_batch(5)
-    archive = folder / "published.tar.gz"
-    pack(archive, {f"{FOLDER}/test_batch.bin": batch})
-    monkeypatch.setattr(cifar_module, "MEMBER_MD5", {"test_batch.bin": md5(batch)})
-    return archive, "md5:" + md5(archive.read_bytes())
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """An archive with a test batch only."""
+    archive = tmp_path_factory.mktemp("published") / "published.tar.gz"
+    pack(archive, {f"{FOLDER}/test_batch.bin": synthetic_batch(5)})
+    return archive.read_bytes()
+
+
+@pytest.fixture
+def published(packed: bytes, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """The same, where the package takes it for the published one."""
+    monkeypatch.setattr(cifar_module, "MEMBER_MD5", {"test_batch.bin": md5(synthetic_batch(5))})
+    return packed
 
 
 def test_a_missing_set_is_downloaded_unpacked_and_then_found(
-    tmp_path: Path, empty_world: Path, monkeypatch: pytest.MonkeyPatch
+    published: bytes, empty_world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archive, checksum = small_publication(tmp_path, monkeypatch)
     monkeypatch.delenv("TAGI_OFFLINE")
-    with serving(Server(archive.read_bytes())) as server:
-        monkeypatch.setattr(cifar_module, "ARCHIVE", RemoteFile(server.url, checksum))
+    with serving(Server(published)) as server:
+        monkeypatch.setattr(cifar_module, "ARCHIVE", RemoteFile(server.url, "md5:" + md5(published)))
         first = load("cifar10", "test")
         again = load("cifar10", "test")
         assert len(server.ranges) == 1
@@ -140,12 +147,11 @@ def test_a_missing_set_is_downloaded_unpacked_and_then_found(
 
 @pytest.mark.parametrize("switch", ["argument", "environment"])
 def test_downloads_can_be_switched_off(
-    tmp_path: Path, empty_world: Path, monkeypatch: pytest.MonkeyPatch, switch: str
+    published: bytes, empty_world: Path, monkeypatch: pytest.MonkeyPatch, switch: str
 ) -> None:
-    archive, checksum = small_publication(tmp_path, monkeypatch)
     monkeypatch.setenv("TAGI_OFFLINE", "1" if switch == "environment" else "0")
-    with serving(Server(archive.read_bytes())) as server:
-        monkeypatch.setattr(cifar_module, "ARCHIVE", RemoteFile(server.url, checksum))
+    with serving(Server(published)) as server:
+        monkeypatch.setattr(cifar_module, "ARCHIVE", RemoteFile(server.url, "md5:" + md5(published)))
         with pytest.raises(DataError, match=f"{ARCHIVE_NAME} is missing.*switched off") as caught:
             load("cifar10", "test", download=switch != "argument")
         assert server.ranges == []
@@ -153,10 +159,9 @@ def test_downloads_can_be_switched_off(
 
 
 def test_an_archive_put_there_by_hand_is_unpacked_into_the_cache(
-    root: Path, tmp_path: Path, empty_world: Path, monkeypatch: pytest.MonkeyPatch
+    published: bytes, root: Path, empty_world: Path
 ) -> None:
-    archive, _ = small_publication(tmp_path, monkeypatch)
-    archive.rename(root / ARCHIVE_NAME)
+    (root / ARCHIVE_NAME).write_bytes(published)
     assert load("cifar10", "test").to_uint8().flatten()[0] == synthetic_batch(5)[1]
     assert (empty_world / FOLDER / "test_batch.bin").is_file()
     assert [path.name for path in root.iterdir()] == [ARCHIVE_NAME], "a shared collection is not written to"
@@ -176,9 +181,8 @@ def test_a_missing_batch_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -
             load("cifar10", "train")
 
 
-def test_a_full_disk_while_unpacking(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    archive, _ = small_publication(tmp_path, monkeypatch)
-    archive.rename(root / ARCHIVE_NAME)
+def test_a_full_disk_while_unpacking(published: bytes, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / ARCHIVE_NAME).write_bytes(published)
 
     def full(path: Path, content: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
