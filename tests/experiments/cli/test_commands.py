@@ -232,6 +232,14 @@ def test_read_only_folder(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().err == f"Error: {tmp_path / 'x' / 'config.json'}: Permission denied\n"
 
 
+def test_a_collection_that_is_not_there(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TAGI_DATA", str(tmp_path / "nowhere"))
+    assert tagi(["train", "mnist", OUT, "x"]) == 1
+    problem = f"TAGI_DATA must name a folder of data sets; {tmp_path / 'nowhere'} does not exist"
+    assert capsys.readouterr().err == f"Error: {problem}: correct or unset it\n"
+    assert not (tmp_path / "x").exists()
+
+
 def test_help_and_version(capsys):
     assert tagi([]) == 0
     assert "evaluate" in capsys.readouterr().out
