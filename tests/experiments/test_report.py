@@ -46,7 +46,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def reported(trained, tmp_path_factory):
-    """A copy of the trained run with its page, made where there is no foreign set and no network."""
+    """A copy of the trained run with its page, made where there is no out-of-distribution set and no network."""
     place = tmp_path_factory.mktemp("reported")
     run = Run.open(shutil.copytree(trained.folder, place / "run"))
     with pytest.MonkeyPatch.context() as patch:
@@ -114,17 +114,17 @@ def test_names_are_escaped(trained):
     text = page(odd, odd.metrics(), made_up(probs, torch.arange(10)), {1: 1.88}, figures)
     assert Page(text).open == []
     assert "&lt;script&gt;" in text
-    assert "There is not a single mistake" in text
+    assert "There is not a single error" in text
 
 
-def made_up(probs, labels, outside=None):
+def made_up(probs, labels, ood=None):
     probs = torch.as_tensor(probs)
     prediction = tagi.ClassPrediction(probs, probs * (1 - probs) / 2, probs * (1 - probs) / 2)
     images = torch.arange(len(labels), dtype=torch.float32).view(-1, 1, 1, 1).expand(-1, 1, 28, 28) / 255
     test = data.ImageSet("mnist", images, labels, tuple("0123456789"), data.Preprocessing.centred(0.0))
     found = scores(prediction, labels)
     confusion = confusion_matrix(probs, labels)
-    return Evaluation(TASKS["mnist"], test, labels, prediction, found, confusion, outside, None, None, epochs=1)
+    return Evaluation(TASKS["mnist"], test, labels, prediction, found, confusion, ood, None, None, epochs=1)
 
 
 def shown_levels(figure):
@@ -146,8 +146,21 @@ def test_galleries_pick_the_right_images():
     assert [text.get_text().partition("   ")[0] for text in wrong.axes[0].texts] == [
         f"is 4\n0: {100 * confidence[i]:.0f}%" for i in (30, 20, 5)
     ]
-    assert plots.foreign_images(evaluation) is None
+    assert plots.ood_entropies(evaluation) is None
     assert plots.confidently_wrong(made_up(probs, torch.zeros(40, dtype=torch.long))) is None
+
+
+def test_out_of_distribution_images_are_drawn_beside_the_test_set():
+    """Each histogram sums to 100 %, whatever the number of images."""
+    ood = made_up(torch.full((30, 10), 0.1), torch.zeros(30, dtype=torch.long)).prediction
+    sure = torch.full((10, 10), 0.001)
+    sure[:, 0] = 0.991
+    figure = plots.ood_entropies(made_up(sure, torch.zeros(10, dtype=torch.long), ood))
+    names = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert names == ["mnist", "fashion-mnist"]
+    own, others = (sorted(bar.get_height() for bar in bars)[-2:] for bars in figure.axes[0].containers)
+    assert own == pytest.approx([0, 100])
+    assert others == pytest.approx([0, 100])
 
 
 def test_training_curve_is_in_epochs_and_skips_zeros():

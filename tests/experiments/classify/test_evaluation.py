@@ -39,15 +39,15 @@ def test_scores_by_hand():
 
 def test_out_of_distribution_counts_pairs():
     torch.manual_seed(0)
-    inside = prediction_of((3 * torch.randn(40, 4)).softmax(1))
-    outside = prediction_of(torch.randn(30, 4).softmax(1))
-    found = out_of_distribution(inside, outside)
+    own = prediction_of((3 * torch.randn(40, 4)).softmax(1))
+    ood = prediction_of(torch.randn(30, 4).softmax(1))
+    found = out_of_distribution(own, ood)
     assert set(found) == {"entropy", "max_probability", "epistemic_variance"}
     for name, measure in UNCERTAINTIES.items():
-        own, foreign = measure(inside)[:, None], measure(outside)[None]
-        pairs = ((foreign > own).double() + (foreign == own).double() / 2).mean().item()
+        low, high = measure(own)[:, None], measure(ood)[None]
+        pairs = ((high > low).double() + (high == low).double() / 2).mean().item()
         assert found[name]["auroc"] == pytest.approx(pairs, abs=1e-9)
-    assert all(value["auroc"] > 0.6 for value in found.values()), "larger means more foreign"
+    assert all(value["auroc"] > 0.6 for value in found.values()), "larger means more uncertain"
 
 
 def test_predict_evaluates_and_leaves_the_mode(colours):
@@ -96,7 +96,7 @@ def test_detects_fashion(trained, tmp_path):
     run = Run.open(shutil.copytree(trained.folder, tmp_path / "run"))
     found = evaluate(run, download=False)
     assert found.note is None
-    assert found.outside.probs.shape == (300, 10)
+    assert found.ood.probs.shape == (300, 10)
     assert all(value["auroc"] > 0.6 for value in found.detection.values())
 
 

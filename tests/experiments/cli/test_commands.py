@@ -15,6 +15,7 @@ from torchtagi.experiments.cli import train as train_command
 from torchtagi.experiments.cli.app import run as tagi
 from torchtagi.experiments.runs.folder import Run
 
+OUT = "--run"  # of `tagi train`
 QUICK = ("--samples", "64", "--test-samples", "100", "--threads", "1")
 
 
@@ -58,6 +59,7 @@ def test_paper_flag_and_options_reach_the_configuration(monkeypatch):
         pass
 
     monkeypatch.setattr(train_command, "load_sets", lambda task: None)
+    monkeypatch.setenv("TAGI_DEBUG", "1")
 
     def catch(config, run=None, sets=None):
         seen.append(config)
@@ -68,7 +70,7 @@ def test_paper_flag_and_options_reach_the_configuration(monkeypatch):
         tagi(["train", "mnist", "--paper", "--threads", "1"])
     assert seen[0] == configure("mnist", paper=True, threads=1)
     options = ["--rule", "capped", "--noise", "0.3", "--batch-size", "8", "--epochs", "4"]
-    options += ["--seed", "7", "--threads", "2", "--device", "cpu", "--run", "x"]
+    options += ["--seed", "7", "--threads", "2", "--device", "cpu", OUT, "x"]
     with pytest.raises(Caught):
         tagi(["train", "mnist", *options])
     config = seen[1]
@@ -98,13 +100,13 @@ def test_a_signal_in_the_middle_of_an_epoch_keeps_the_place(number, monkeypatch,
     before = signal.getsignal(number)
     with monkeypatch.context() as patch:
         patch.setattr(Training, "learn", interrupted)
-        assert tagi(["train", "mnist", "--run", "r", "--epochs", "1", *QUICK]) == 128 + number
+        assert tagi(["train", "mnist", OUT, "r", "--epochs", "1", *QUICK]) == 128 + number
     assert signal.getsignal(number) == before
     out = capsys.readouterr().out
     assert "after 0 epochs and 3 batches; the checkpoint is written" in out
-    assert "tagi train mnist --run r --resume" in out
+    assert f"tagi train mnist {OUT} r --resume" in out
     assert Run.open("r").metrics() == []
-    assert tagi(["train", "mnist", "--run", "r", "--resume", "--no-report"]) == 0
+    assert tagi(["train", "mnist", OUT, "r", "--resume", "--no-report"]) == 0
     assert "continuing after 0 epochs and 3 batches" in capsys.readouterr().out
     assert len(Run.open("r").metrics()) == 1
 
@@ -174,7 +176,7 @@ FAILURES = [
     (["predict", "run", "text.png"], "text.png is not an image file"),
     (["predict", "run", "none.png"], "there is no file none.png"),
     (["evaluate", "corrupt"], "corrupt/checkpoint.safetensors"),
-    (["train", "mnist", "--run", "corrupt", "--resume"], "corrupt/checkpoint.safetensors"),
+    (["train", "mnist", OUT, "corrupt", "--resume"], "corrupt/checkpoint.safetensors"),
     (["evaluate", "garbled"], "garbled/config.json is not JSON"),
     (["train", "mnist", "--rule", "foo"], "'foo'"),
     (["train", "mnist", "--epochs", "-1"], "got -1"),
@@ -183,17 +185,17 @@ FAILURES = [
     (["train", "mnist", "--noise", "loud"], "'loud'"),
     (["train", "mnist", "--device", "abacus"], "'abacus'"),
     (["train", "mnist", "--arch", "vgg"], "'vgg'"),
-    (["train", "nist"], "'nist'"),
+    (["train", "nist"], "there is no task 'nist'; there are mnist, cifar10; did you mean mnist?"),
     (["train", "mnist", "--bogus"], "--bogus"),
     (["train"], "task"),
-    (["train", "mnist", "--run", "text.png/x"], "text.png/x"),
-    (["train", "mnist", "--run", "text.png"], "text.png is a file"),
-    (["train", "mnist", "--run", "full"], "full is not empty and is not a run"),
+    (["train", "mnist", OUT, "text.png/x"], "text.png/x"),
+    (["train", "mnist", OUT, "text.png"], "text.png is a file"),
+    (["train", "mnist", OUT, "full"], "full is not empty and is not a run"),
     (["train", "mnist", "--resume", "--seed", "5"], "no run folder"),
     (["train", "mnist", "--resume", "--overwrite"], "give one of them"),
-    (["train", "mnist", "--resume", "--run", "run", "--batch-size", "8"], "batch size 16, not 8"),
-    (["train", "cifar10", "--resume", "--run", "run"], "task mnist, not cifar10"),
-    (["train", "mnist", "--resume", "--run", "run", "--paper"], "without --paper"),
+    (["train", "mnist", "--resume", OUT, "run", "--batch-size", "8"], "batch size 16, not 8"),
+    (["train", "cifar10", "--resume", OUT, "run"], "task mnist, not cifar10"),
+    (["train", "mnist", "--resume", OUT, "run", "--paper"], "without --paper"),
     (["results", "nowhere"], "no folder nowhere"),
     (["record", "full"], "full is not a run"),
     (["dance"], "dance"),
@@ -226,8 +228,16 @@ def test_read_only_folder(tmp_path, capsys, monkeypatch):
         raise PermissionError(13, "Permission denied", str(tmp_path / "x" / "config.json"))
 
     monkeypatch.setattr("torchtagi.experiments.runs.folder.write_atomically", refuse)
-    assert tagi(["train", "mnist", "--run", "x"]) == 1
+    assert tagi(["train", "mnist", OUT, "x"]) == 1
     assert capsys.readouterr().err == f"Error: {tmp_path / 'x' / 'config.json'}: Permission denied\n"
+
+
+def test_a_collection_that_is_not_there(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TAGI_DATA", str(tmp_path / "nowhere"))
+    assert tagi(["train", "mnist", OUT, "x"]) == 1
+    problem = f"TAGI_DATA must name a folder of data sets; {tmp_path / 'nowhere'} does not exist"
+    assert capsys.readouterr().err == f"Error: {problem}: correct or unset it\n"
+    assert not (tmp_path / "x").exists()
 
 
 def test_help_and_version(capsys):

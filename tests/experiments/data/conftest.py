@@ -19,8 +19,17 @@ def empty_world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def collection() -> Path:
-    """The folder of unpacked data sets that TAGI_DATA names."""
+def root(empty_world: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty folder that TAGI_DATA names."""
+    (tmp_path / "root").mkdir()
+    monkeypatch.setenv("TAGI_DATA", str(tmp_path / "root"))
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def collection(empty_world: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of unpacked data sets that TAGI_DATA names outside of the tests."""
     if not _COLLECTION:
         pytest.skip("TAGI_DATA is not set")
+    monkeypatch.setenv("TAGI_DATA", _COLLECTION)
     return Path(_COLLECTION)

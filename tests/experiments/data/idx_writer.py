@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 
-CODES = {"u1": 0x08, "i1": 0x09, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}
+CODES = {"u1": 0x08, "i4": 0x0C, "f4": 0x0D}
 
 
 def encode(array: np.ndarray) -> bytes:

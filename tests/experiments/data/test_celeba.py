@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from torchtagi.experiments.data import DataError, celeba_jpeg, load
-from torchtagi.experiments.data.celeba_jpeg import shrink
+from torchtagi.experiments.data import DataError, celeba, load
+from torchtagi.experiments.data.celeba import shrink
 
 
 def write_arrays(root: Path, n: int = 12, partition: list[int] | None = None) -> np.ndarray:
@@ -52,53 +52,41 @@ def write_jpegs(root: Path, zipped: bool = False, partition: str | None = None) 
     return folder
 
 
-def test_each_channel_of_the_training_part_is_standardised(tmp_path: Path) -> None:
-    images = write_arrays(tmp_path, partition=[0] * 8 + [1] * 1 + [2] * 3)
-    train = load("celeba", "train", tmp_path)
+def test_each_channel_of_the_training_part_is_standardised(root: Path) -> None:
+    images = write_arrays(root, partition=[0] * 8 + [1] * 1 + [2] * 3)
+    train = load("celeba", "train")
     assert train.images.double().mean((0, 2, 3)).tolist() == pytest.approx([0.0] * 3, abs=1e-6)
     assert train.images.double().std((0, 2, 3), correction=0).tolist() == pytest.approx([1.0] * 3, abs=1e-6)
     np.testing.assert_array_equal(train.to_uint8().numpy(), images[:8])
 
-    test = load("celeba", "test", tmp_path)
+    test = load("celeba", "test")
     assert test.preprocessing == train.preprocessing
     np.testing.assert_array_equal(test.to_uint8().numpy(), images[9:])
-    np.testing.assert_array_equal(load("celeba", "validation", tmp_path).to_uint8().numpy(), images[8:9])
+    np.testing.assert_array_equal(load("celeba", "validation").to_uint8().numpy(), images[8:9])
 
 
-def test_statistics_do_not_depend_on_the_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    images = write_arrays(tmp_path)
-    monkeypatch.setattr("torchtagi.experiments.data.celeba._CHUNK_IMAGES", 5)
-    preprocessing = load("celeba", "train", tmp_path).preprocessing
+def test_statistics_are_those_of_all_pixels(root: Path) -> None:
+    images = write_arrays(root)
+    preprocessing = load("celeba", "train").preprocessing
     unit = images.astype(np.float64) / 255
     assert preprocessing.mean == pytest.approx(unit.mean((0, 2, 3)), abs=1e-12)
     assert preprocessing.std == pytest.approx(unit.std((0, 2, 3)), abs=1e-12)
 
 
-def test_without_a_partition_every_image_is_for_training(tmp_path: Path) -> None:
-    images = write_arrays(tmp_path)
-    np.testing.assert_array_equal(load("celeba", "train", tmp_path).to_uint8().numpy(), images)
-    with pytest.raises(DataError, match=r"has no test images.*\[12, 0, 0\]"):
-        load("celeba", "test", tmp_path)
+def test_without_a_partition_every_image_is_for_training(root: Path) -> None:
+    images = write_arrays(root)
+    np.testing.assert_array_equal(load("celeba", "train").to_uint8().numpy(), images)
+    with pytest.raises(DataError, match=r"has no test images.*absent: all are for training"):
+        load("celeba", "test")
 
 
-def test_attributes_follow_their_images(tmp_path: Path) -> None:
-    write_arrays(tmp_path, n=4, partition=[2, 0, 2, 0])
-    np.savez(tmp_path / "celeba" / "attributes.npz", smiling=np.array([True, False, False, True]))
-    assert load("celeba", "train", tmp_path).attributes["smiling"].tolist() == [False, True]
-    assert load("celeba", "test", tmp_path).attributes["smiling"].tolist() == [True, False]
-
-
-def test_companions_of_another_length_are_refused(tmp_path: Path) -> None:
-    write_arrays(tmp_path, n=4, partition=[0, 0, 0])
+def test_a_partition_of_another_length_is_refused(root: Path) -> None:
+    write_arrays(root, n=4, partition=[0, 0, 0])
     with pytest.raises(DataError, match=r"partition\.npy must hold 4 values.*\(3,\)"):
-        load("celeba", "train", tmp_path)
-    np.save(tmp_path / "celeba" / "partition.npy", np.zeros(4, np.uint8))
-    np.savez(tmp_path / "celeba" / "attributes.npz", smiling=np.zeros(5, bool))
-    with pytest.raises(DataError, match=r"attributes\.npz: smiling .* 4 images, got \(5,\)"):
-        load("celeba", "train", tmp_path)
-    (tmp_path / "celeba" / "attributes.npz").write_bytes(b"PK\x03\x04 cut")
-    with pytest.raises(DataError, match=r"attributes\.npz cannot be read"):
-        load("celeba", "train", tmp_path)
+        load("celeba", "train")
+    np.save(root / "celeba" / "partition.npy", np.full(4, 2, np.uint8))
+    with pytest.raises(DataError, match="has no train images"):
+        load("celeba", "test")
 
 
 def test_the_crop_keeps_the_centre_and_drops_the_border() -> None:
@@ -121,38 +109,26 @@ def test_resizing_filters_before_it_samples() -> None:
 
 @pytest.mark.parametrize("zipped", [False, True], ids=["folder", "zip"])
 def test_official_images_are_converted_once_in_the_order_of_their_names(
-    tmp_path: Path, zipped: bool, monkeypatch: pytest.MonkeyPatch
+    root: Path, empty_world: Path, zipped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = write_jpegs(tmp_path, zipped, "000001.jpg 0\n000002.jpg 2\n000003.jpg 0\n")
+    folder = write_jpegs(root, zipped, "000001.jpg 0\n000002.jpg 2\n000003.jpg 0\n")
+    before = sorted(folder.iterdir())
     reports: list[tuple[int, int | None]] = []
-    train = load("celeba", "train", tmp_path, progress=lambda done, total: reports.append((done, total)))
+    train = load("celeba", "train", progress=lambda done, total: reports.append((done, total)))
     centres = train.to_uint8()[:, :, 16, 16].int().tolist()
     for centre, name in zip(centres, ("000001.jpg", "000003.jpg"), strict=True):
         assert centre == pytest.approx(COLOURS[name], abs=4)
-    assert reports == [(0, 3), (3, 3)]
-    assert sorted(path.name for path in folder.glob("*.npy")) == ["images.npy", "partition.npy"]
-    assert not list(folder.glob(".*"))
-    assert (folder / "images.npy").stat().st_mode == (folder / "list_eval_partition.txt").stat().st_mode
+    assert reports == [(0, 3)]
+    assert sorted(path.name for path in (empty_world / "celeba").iterdir()) == ["images.npy", "partition.npy"]
+    assert sorted(folder.iterdir()) == before, "a shared collection is not written to"
+    assert (empty_world / "celeba" / "images.npy").stat().st_mode == (folder / celeba.PARTITION).stat().st_mode
 
-    monkeypatch.setattr(celeba_jpeg, "shrink", lambda *_: pytest.fail("converted twice"))
-    assert len(load("celeba", "test", tmp_path)) == 1
-
-
-def test_a_read_only_collection_is_converted_into_the_cache(
-    tmp_path: Path, empty_world: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = write_jpegs(tmp_path / "shared")
-    monkeypatch.setenv("TAGI_DATA", str(tmp_path / "shared"))
-    monkeypatch.setattr("os.access", lambda *_: False)
-    assert len(load("celeba")) == 3
-    assert not (folder / "images.npy").exists()
-    assert [path.parent.parent for path in empty_world.rglob("images.npy")] == [empty_world]
-    monkeypatch.setattr(celeba_jpeg, "shrink", lambda *_: pytest.fail("converted twice"))
-    assert len(load("celeba")) == 3
+    monkeypatch.setattr(celeba, "shrink", lambda *_: pytest.fail("converted twice"))
+    assert len(load("celeba", "test")) == 1
 
 
-def test_a_bad_image_stops_the_conversion_and_leaves_nothing(tmp_path: Path) -> None:
-    folder = write_jpegs(tmp_path)
+def test_a_bad_image_stops_the_conversion_and_leaves_nothing(root: Path, empty_world: Path) -> None:
+    folder = write_jpegs(root)
     bad = folder / "img_align_celeba" / "000002.jpg"
     for content, complaint in (
         (jpeg((1, 2, 3), size=(64, 64)), r"000002\.jpg is 64 × 64, expected 178 × 218"),
@@ -161,25 +137,25 @@ def test_a_bad_image_stops_the_conversion_and_leaves_nothing(tmp_path: Path) -> 
     ):
         bad.write_bytes(content)
         with pytest.raises(DataError, match=complaint):
-            load("celeba", "train", tmp_path)
-        assert sorted(path.name for path in folder.iterdir()) == ["img_align_celeba"]
+            load("celeba", "train")
+        assert not empty_world.exists()
 
 
-def test_bad_containers_and_lists_are_refused(tmp_path: Path) -> None:
-    folder = write_jpegs(tmp_path, zipped=True, partition="000001.jpg 0\n000002.jpg 1\n")
+def test_bad_containers_and_lists_are_refused(root: Path) -> None:
+    folder = write_jpegs(root, zipped=True, partition="000001.jpg 0\n000002.jpg 1\n")
     with pytest.raises(DataError, match=r"list_eval_partition\.txt does not list 000003\.jpg"):
-        load("celeba", "train", tmp_path)
+        load("celeba", "train")
     (folder / "list_eval_partition.txt").write_text("000001.jpg train\n")
     with pytest.raises(DataError, match=r"list_eval_partition\.txt: expected .*'000001\.jpg train'"):
-        load("celeba", "train", tmp_path)
+        load("celeba", "train")
     archive = folder / "img_align_celeba.zip"
     archive.write_bytes(archive.read_bytes()[:-30])
     with pytest.raises(DataError, match=r"img_align_celeba\.zip is not a complete zip file"):
-        load("celeba", "train", tmp_path)
+        load("celeba", "train")
 
 
-def test_missing_pillow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_jpegs(tmp_path)
+def test_missing_pillow_says_what_to_install(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_jpegs(root)
     real_import = builtins.__import__
 
     def without_pillow(name, *arguments, **options):
@@ -189,15 +165,13 @@ def test_missing_pillow_says_what_to_install(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(builtins, "__import__", without_pillow)
     with pytest.raises(DataError, match=r"needs Pillow: pip install 'torchtagi\[cli\]'"):
-        load("celeba", "train", tmp_path)
+        load("celeba", "train")
 
 
 def test_the_collections_faces_match_their_files(collection: Path) -> None:
     partition = np.load(collection / "celeba" / "partition.npy")
     stored = np.load(collection / "celeba" / "images.npy", mmap_mode="r")
-    smiling = np.load(collection / "celeba" / "attributes.npz")["smiling"]
-    test = load("celeba", "test", collection)
+    test = load("celeba", "test")
     np.testing.assert_array_equal(test.to_uint8().numpy(), stored[partition == 2])
-    np.testing.assert_array_equal(test.attributes["smiling"].numpy(), smiling[partition == 2])
     training = stored[partition == 0].mean((0, 2, 3)) / 255
     assert test.preprocessing.mean == pytest.approx(training, abs=1e-9)

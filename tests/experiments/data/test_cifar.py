@@ -1,5 +1,7 @@
 """CIFAR-10: the binary format, the archive, the way there."""
 
+import errno
+import functools
 import hashlib
 import io
 import tarfile
@@ -12,10 +14,12 @@ from local_server import Server, serving
 
 from torchtagi.experiments.data import DataError, load
 from torchtagi.experiments.data import cifar as cifar_module
+from torchtagi.experiments.data import files as files_module
 from torchtagi.experiments.data.cifar import ARCHIVE_NAME, CIFAR10_MEAN, FOLDER, MEMBER_MD5, extract
 from torchtagi.experiments.data.download import RemoteFile
 
 
+@functools.cache
 def synthetic_batch(seed: int) -> bytes:
     records = np.random.default_rng(seed).integers(0, 256, (10_000, 3073), np.uint8)
     records[:, 0] %= 10
@@ -34,11 +38,11 @@ def md5(content: bytes) -> str:
     return hashlib.md5(content).hexdigest()
 
 
-def test_records_become_channel_planes_and_labels(tmp_path: Path) -> None:
+def test_records_become_channel_planes_and_labels(root: Path) -> None:
     batch = synthetic_batch(0)
-    (tmp_path / FOLDER).mkdir()
-    (tmp_path / FOLDER / "test_batch.bin").write_bytes(batch)
-    cifar = load("cifar10", "test", tmp_path)
+    (root / FOLDER).mkdir()
+    (root / FOLDER / "test_batch.bin").write_bytes(batch)
+    cifar = load("cifar10", "test")
     record = batch[7 * 3073 : 8 * 3073]
     assert cifar.labels is not None
     assert int(cifar.labels[7]) == record[0]
@@ -49,13 +53,13 @@ def test_records_become_channel_planes_and_labels(tmp_path: Path) -> None:
     ]
 
 
-def test_the_training_split_joins_five_batches_in_order(tmp_path: Path) -> None:
-    (tmp_path / FOLDER).mkdir()
+def test_the_training_split_joins_five_batches_in_order(root: Path) -> None:
+    (root / FOLDER).mkdir()
     for number in range(1, 6):
         records = np.zeros((10_000, 3073), np.uint8)
         records[:, 0] = number
-        (tmp_path / FOLDER / f"data_batch_{number}.bin").write_bytes(records.tobytes())
-    cifar = load("cifar10", "train", tmp_path)
+        (root / FOLDER / f"data_batch_{number}.bin").write_bytes(records.tobytes())
+    cifar = load("cifar10", "train")
     assert cifar.labels is not None
     assert cifar.labels[::10_000].tolist() == [1, 2, 3, 4, 5]
     assert cifar.labels.bincount().tolist() == [0] + [10_000] * 5
@@ -67,13 +71,13 @@ def test_the_training_split_joins_five_batches_in_order(tmp_path: Path) -> None:
         (synthetic_batch(0)[:-1], r"test_batch\.bin has 30729999 bytes, a CIFAR-10 batch has 30730000"),
         (b"\xff" * 30_730_000, r"test_batch\.bin is not a CIFAR-10 batch: it has label 255"),
     ],
-    ids=["truncated", "foreign"],
+    ids=["truncated", "another file"],
 )
-def test_damaged_batches_are_refused(tmp_path: Path, content: bytes, complaint: str) -> None:
-    (tmp_path / FOLDER).mkdir()
-    (tmp_path / FOLDER / "test_batch.bin").write_bytes(content)
+def test_damaged_batches_are_refused(root: Path, content: bytes, complaint: str) -> None:
+    (root / FOLDER).mkdir()
+    (root / FOLDER / "test_batch.bin").write_bytes(content)
     with pytest.raises(DataError, match=complaint):
-        load("cifar10", "test", tmp_path)
+        load("cifar10", "test")
 
 
 def test_only_known_members_leave_the_archive(tmp_path: Path) -> None:
@@ -112,22 +116,27 @@ def test_archives_that_are_not_the_published_one_are_refused(tmp_path: Path) -> 
     assert list(tmp_path.rglob("*.bin")) == []
 
 
-def small_publication(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str]:
-    """An archive of our own that the package takes for the published one; only the test batch counts."""
-    batch = synthetic_batch(5)
-    archive = folder / "published.tar.gz"
-    pack(archive, {f"{FOLDER}/test_batch.bin": batch})
-    monkeypatch.setattr(cifar_module, "MEMBER_MD5", {"test_batch.bin": md5(batch)})
-    return archive, "md5:" + md5(archive.read_bytes())
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """An archive with a test batch only."""
+    archive = tmp_path_factory.mktemp("published") / "published.tar.gz"
+    pack(archive, {f"{FOLDER}/test_batch.bin": synthetic_batch(5)})
+    return archive.read_bytes()
+
+
+@pytest.fixture
+def published(packed: bytes, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """The same, where the package takes it for the published one."""
+    monkeypatch.setattr(cifar_module, "MEMBER_MD5", {"test_batch.bin": md5(synthetic_batch(5))})
+    return packed
 
 
 def test_a_missing_set_is_downloaded_unpacked_and_then_found(
-    tmp_path: Path, empty_world: Path, monkeypatch: pytest.MonkeyPatch
+    published: bytes, empty_world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archive, checksum = small_publication(tmp_path, monkeypatch)
     monkeypatch.delenv("TAGI_OFFLINE")
-    with serving(Server(archive.read_bytes())) as server:
-        monkeypatch.setattr(cifar_module, "ARCHIVE", RemoteFile(server.url, checksum))
+    with serving(Server(published)) as server:
+        monkeypatch.setattr(cifar_module, "ARCHIVE", RemoteFile(server.url, "md5:" + md5(published)))
         first = load("cifar10", "test")
         again = load("cifar10", "test")
         assert len(server.ranges) == 1
@@ -137,27 +146,56 @@ def test_a_missing_set_is_downloaded_unpacked_and_then_found(
 
 
 @pytest.mark.parametrize("switch", ["argument", "environment"])
-def test_downloads_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
-    archive, checksum = small_publication(tmp_path, monkeypatch)
+def test_downloads_can_be_switched_off(
+    published: bytes, empty_world: Path, monkeypatch: pytest.MonkeyPatch, switch: str
+) -> None:
     monkeypatch.setenv("TAGI_OFFLINE", "1" if switch == "environment" else "0")
-    with serving(Server(archive.read_bytes())) as server:
-        monkeypatch.setattr(cifar_module, "ARCHIVE", RemoteFile(server.url, checksum))
+    with serving(Server(published)) as server:
+        monkeypatch.setattr(cifar_module, "ARCHIVE", RemoteFile(server.url, "md5:" + md5(published)))
         with pytest.raises(DataError, match=f"{ARCHIVE_NAME} is missing.*switched off") as caught:
-            load("cifar10", "test", tmp_path, download=switch != "argument")
+            load("cifar10", "test", download=switch != "argument")
         assert server.ranges == []
-    assert f"put it into {tmp_path}" in str(caught.value)
+    assert f"put it into {empty_world}" in str(caught.value)
 
 
-def test_an_archive_put_there_by_hand_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    archive, _ = small_publication(tmp_path, monkeypatch)
-    archive.rename(tmp_path / ARCHIVE_NAME)
-    assert load("cifar10", "test", tmp_path).to_uint8().flatten()[0] == synthetic_batch(5)[1]
+def test_an_archive_put_there_by_hand_is_unpacked_into_the_cache(
+    published: bytes, root: Path, empty_world: Path
+) -> None:
+    (root / ARCHIVE_NAME).write_bytes(published)
+    assert load("cifar10", "test").to_uint8().flatten()[0] == synthetic_batch(5)[1]
+    assert (empty_world / FOLDER / "test_batch.bin").is_file()
+    assert [path.name for path in root.iterdir()] == [ARCHIVE_NAME], "a shared collection is not written to"
+
+
+def test_a_missing_batch_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / FOLDER).mkdir()
+    for number in (1, 2, 4, 5):
+        (root / FOLDER / f"data_batch_{number}.bin").write_bytes(b"")
+    remedy = rf"{root / FOLDER} lacks data_batch_3\.bin; {ARCHIVE_NAME} is missing .*Fetch it from https"
+    with pytest.raises(DataError, match=remedy):
+        load("cifar10", "train")
+    monkeypatch.delenv("TAGI_OFFLINE")
+    with serving(Server(b"", missing=True)) as server:
+        monkeypatch.setattr(cifar_module, "ARCHIVE", RemoteFile(server.url, "md5:0"))
+        with pytest.raises(DataError, match=r"lacks data_batch_3\.bin; .*404"):
+            load("cifar10", "train")
+
+
+def test_a_full_disk_while_unpacking(published: bytes, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / ARCHIVE_NAME).write_bytes(published)
+
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files_module, "write_atomically", full)
+    with pytest.raises(DataError, match=r"test_batch\.bin cannot be written: no space left on the disk; free some"):
+        load("cifar10", "test")
 
 
 def test_cifar10_is_the_real_one(collection: Path) -> None:
     for name, published in MEMBER_MD5.items():
         assert md5((collection / FOLDER / name).read_bytes()) == published
-    test = load("cifar10", "test", collection)
+    test = load("cifar10", "test")
     assert test.labels is not None
     assert test.labels.bincount().tolist() == [1000] * 10
     assert test.classes[int(test.labels[0])] == "cat"

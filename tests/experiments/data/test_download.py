@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 from local_server import Server, serving
 
-from torchtagi.experiments.data import DataError, fetch
+from torchtagi.experiments.data import DataError
+from torchtagi.experiments.data.download import RemoteFile
+from torchtagi.experiments.data.download import fetch as fetch_remote
 
 CONTENT = random.Random(0).randbytes(700_000)
 CHECKSUM = "md5:" + hashlib.md5(CONTENT).hexdigest()
@@ -31,6 +33,10 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def destination(tmp_path: Path) -> Path:
     return tmp_path / "folder" / "file.bin"
+
+
+def fetch(url: str, destination: Path, checksum: str, *arguments, **options) -> Path:
+    return fetch_remote(RemoteFile(url, checksum), destination, *arguments, **options)
 
 
 def part_of(destination: Path) -> Path:
@@ -101,7 +107,7 @@ def test_a_server_that_continues_elsewhere_makes_it_start_over(server: Server, d
 def test_a_part_longer_than_the_file_starts_over_after_416(server: Server, destination: Path) -> None:
     destination.parent.mkdir()
     part_of(destination).write_bytes(CONTENT + b"more")
-    fetch(server.url, destination, CHECKSUM)
+    fetch(server.url, destination, CHECKSUM, backoff=0.01)
     assert server.ranges == [f"bytes={len(CONTENT) + 4}-", None]
     assert destination.read_bytes() == CONTENT
 
@@ -114,10 +120,10 @@ def test_a_complete_part_needs_no_network(server: Server, destination: Path) -> 
     assert destination.read_bytes() == CONTENT
 
 
-def test_a_foreign_part_gets_one_fresh_start(server: Server, destination: Path) -> None:
+def test_a_part_of_another_file_gets_one_fresh_start(server: Server, destination: Path) -> None:
     destination.parent.mkdir()
     part_of(destination).write_bytes(b"an older version of the file")
-    fetch(server.url, destination, CHECKSUM)
+    fetch(server.url, destination, CHECKSUM, backoff=0.01)
     assert server.ranges == ["bytes=28-", None]
     assert destination.read_bytes() == CONTENT
 
@@ -192,12 +198,12 @@ def test_a_full_disk_frees_the_part_and_says_so(
     real_open = builtins.open
 
     def limited(file, mode="r", *arguments, **options):
-        if str(file).endswith(".part") and mode in ("wb", "r+b"):
+        if str(file).endswith(".part") and mode in ("wb", "ab"):
             return FullDisk(file, mode)
         return real_open(file, mode, *arguments, **options)
 
     monkeypatch.setattr(builtins, "open", limited)
-    with pytest.raises(DataError, match="no space left on the disk") as caught:
+    with pytest.raises(DataError, match=r"no space left on the disk; free some, or .*XDG_CACHE_HOME") as caught:
         fetch(server.url, destination, CHECKSUM)
     assert str(destination.parent) in str(caught.value)
     assert not destination.exists()
@@ -208,11 +214,6 @@ def test_an_unwritable_folder_is_reported(server: Server, tmp_path: Path) -> Non
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(DataError, match="cannot write to"):
         fetch(server.url, tmp_path / "file" / "file.bin", CHECKSUM)
-
-
-def test_nonsense_attempts_are_refused(destination: Path) -> None:
-    with pytest.raises(ValueError, match="attempts must be at least 1, got 0"):
-        fetch("http://127.0.0.1:1/", destination, CHECKSUM, attempts=0)
 
 
 def test_threads_that_want_the_same_file_share_one_download(server: Server, destination: Path) -> None:
@@ -228,8 +229,8 @@ def test_threads_that_want_the_same_file_share_one_download(server: Server, dest
 @pytest.mark.slow
 def test_processes_that_want_the_same_file_share_one_download(server: Server, destination: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from torchtagi.experiments.data import fetch;"
-        "fetch(sys.argv[1], Path(sys.argv[2]), sys.argv[3])"
+        "import sys; from pathlib import Path; from torchtagi.experiments.data.download import RemoteFile, fetch;"
+        "fetch(RemoteFile(sys.argv[1], sys.argv[3]), Path(sys.argv[2]))"
     )
     command = [sys.executable, "-c", program, server.url, str(destination), CHECKSUM]
     children = [subprocess.Popen(command) for _ in range(2)]

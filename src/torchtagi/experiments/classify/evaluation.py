@@ -1,7 +1,7 @@
-"""What a trained network knows, and whether it knows when it does not.
+"""How good a trained network is, and whether its uncertainty shows where it is not.
 
-`scores` are the numbers of one test set. `out_of_distribution` asks if uncertainty tells images of the task from
-foreign ones. `evaluate` does both for a run and keeps the answer in its folder.
+`scores` are the numbers of one test set. `out_of_distribution` measures how well uncertainty tells images of
+another data set from the task's own. `evaluate` does both for a run and writes the result into its folder.
 """
 
 from __future__ import annotations
@@ -27,26 +27,23 @@ UNCERTAINTIES: dict[str, Callable[[ClassPrediction], Tensor]] = {
     "max_probability": lambda prediction: 1 - prediction.confidence,
     "epistemic_variance": lambda prediction: prediction.epistemic.sum(1),
 }
-"""Three measures of how foreign an image looks; larger is more foreign."""
+"""Three measures by which to detect out-of-distribution images; larger is more uncertain."""
 
 
-def out_of_distribution(inside: ClassPrediction, outside: ClassPrediction) -> dict[str, Row]:
-    """For each measure, the AUROC of telling foreign images from the task's own, and the share of the task's
-    own that is taken for foreign at the threshold which finds 95 % of the foreign ones."""
-    foreign = torch.cat([torch.zeros(len(inside.probs)), torch.ones(len(outside.probs))])
+def out_of_distribution(own: ClassPrediction, ood: ClassPrediction) -> dict[str, Row]:
+    """For each measure, the AUROC of telling out-of-distribution images from the task's own, and the false-positive
+    rate: the share of the task's own that is flagged at the threshold which finds 95 % of the others."""
+    is_ood = torch.cat([torch.zeros(len(own.probs)), torch.ones(len(ood.probs))])
     found = {}
     for name, measure in UNCERTAINTIES.items():
-        values = torch.cat([measure(inside), measure(outside)]).cpu()
-        found[name] = {
-            "auroc": metrics.auroc(values, foreign),
-            "fpr_at_95_tpr": metrics.fpr_at_tpr(values, foreign),
-        }
+        values = torch.cat([measure(own), measure(ood)]).cpu()
+        found[name] = {"auroc": metrics.auroc(values, is_ood), "fpr_at_95_tpr": metrics.fpr_at_tpr(values, is_ood)}
     return found
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A run's test set, the predictions for it, and what they are worth."""
+    """A run's test set, the predictions for it, and their scores."""
 
     task: Task
     test: data.ImageSet
@@ -54,7 +51,8 @@ class Evaluation:
     prediction: ClassPrediction
     scores: Row
     confusion: Tensor
-    outside: ClassPrediction | None
+    ood: ClassPrediction | None
+    """The predictions for the out-of-distribution set."""
     detection: dict[str, Row] | None
     note: str | None
     """Why there is no `detection`, if there is none."""
@@ -63,7 +61,7 @@ class Evaluation:
 
     @property
     def entropy_quantiles(self) -> Tensor:
-        """The 0, 1, …, 100 % quantiles of the test set's entropies: a ruler for one image's uncertainty."""
+        """The 0, 1, …, 100 % quantiles of the test set's entropies, to rank one image's uncertainty by."""
         return self.prediction.entropy.double().quantile(torch.linspace(0, 1, 101, dtype=torch.float64))
 
     def reliability(self) -> list[dict[str, float]]:
@@ -113,9 +111,9 @@ def load_predictor(run: Run, device: str = "cpu") -> Predictor:
 
 
 def evaluate(run: Run, download: bool = True, progress: Callable[[str], None] | None = None) -> Evaluation:
-    """Predict the test set and the foreign set, and write `evaluation.json`.
+    """Predict the test set and the out-of-distribution set, and write `evaluation.json`.
 
-    A foreign set that is absent, and cannot be fetched or must not be, is no failure: `note` says so.
+    If the latter is absent, and cannot be downloaded or must not be, that is no failure: `note` says so.
     """
     say = progress or (lambda message: None)
     task = find_task(run.config["task"])
@@ -126,13 +124,13 @@ def evaluate(run: Run, download: bool = True, progress: Callable[[str], None] | 
         raise RunError(f"{task.name} has no labels to compare with")
     say(f"predicting {len(test):,} test {task.thing}s")
     prediction = predictor.predict(test.images)
-    outside, note = None, None
+    ood, note = None, None
     try:
         say(f"looking for {task.ood}")
-        foreign = data.load(task.ood, "test", preprocessing=test.preprocessing, download=download)
-        images = foreign.subset(limit).to("cpu", torch.channels_last).images
+        loaded = data.load(task.ood, "test", preprocessing=test.preprocessing, download=download)
+        images = loaded.subset(limit).to("cpu", torch.channels_last).images
         say(f"predicting {len(images):,} images of {task.ood}")
-        outside = predictor.predict(images)
+        ood = predictor.predict(images)
     except data.DataError as error:
         note = f"out-of-distribution detection skipped: {error}"
     evaluation = Evaluation(
@@ -142,8 +140,8 @@ def evaluate(run: Run, download: bool = True, progress: Callable[[str], None] | 
         prediction=prediction,
         scores=metrics.classification_scores(prediction.probs, test.labels),
         confusion=metrics.confusion_matrix(prediction.probs, test.labels),
-        outside=outside,
-        detection=None if outside is None else out_of_distribution(prediction, outside),
+        ood=ood,
+        detection=None if ood is None else out_of_distribution(prediction, ood),
         note=note,
         epochs=len(run.metrics()),
     )

@@ -13,7 +13,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from torchtagi.experiments import networks as models
-from torchtagi.experiments.data import Preprocessing, augment_crop_flip, augment_shift
+from torchtagi.experiments.data import Preprocessing, augment_crop_flip, augment_shift, unknown_name
 from torchtagi.experiments.data.cifar import CIFAR10_CLASSES, CIFAR10_PREPROCESSING
 from torchtagi.experiments.data.mnist import MNIST_MEAN
 
@@ -30,7 +30,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Task:
-    """A labelled image set, and another one whose images are out of its distribution."""
+    """A labelled image set, and a set of out-of-distribution images for it."""
 
     name: str
     ood: str
@@ -88,5 +88,5 @@ TASKS: Mapping[str, Task] = {
 
 def find_task(name: str) -> Task:
     if name not in TASKS:
-        raise ValueError(f"there is no task {name!r}; there are {', '.join(TASKS)}")
+        raise unknown_name("task", name, TASKS)
     return TASKS[name]

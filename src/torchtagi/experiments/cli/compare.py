@@ -19,7 +19,7 @@ from torchtagi.experiments.baselines.methods import Hyperparameters, Value
 from torchtagi.experiments.classify.loop import Step
 from torchtagi.experiments.classify.tasks import TASKS, find_task
 from torchtagi.experiments.cli.progress import Interruption
-from torchtagi.experiments.cli.shared import AsJson, Offline, console, one_line_errors, say, whole_number
+from torchtagi.experiments.cli.shared import AsJson, Offline, console, say, whole_number
 from torchtagi.experiments.compare import Comparison, Stopped, Study
 from torchtagi.experiments.compare.compare import RESULT, collect
 from torchtagi.experiments.compare.compare import compare as run_comparison
@@ -61,7 +61,6 @@ Minutes = Annotated[
 Threads = Annotated[int | None, typer.Option(parser=whole_number, metavar="N", help="CPU threads.")]
 
 
-@one_line_errors
 def compare(
     task: Annotated[str, typer.Argument(help=f"One of {', '.join(TASKS)}.")],
     methods: Methods = "tagi,adam,mc-dropout,vogn,ensemble",

@@ -12,14 +12,13 @@ from rich.table import Table
 from torchtagi.experiments.classify import evaluation
 from torchtagi.experiments.classify.evaluation import Evaluation
 from torchtagi.experiments.cli.gan import measure_table
-from torchtagi.experiments.cli.shared import AsJson, Offline, RunFolder, console, one_line_errors, say
+from torchtagi.experiments.cli.shared import AsJson, Offline, RunFolder, console, say
 from torchtagi.experiments.gan.evaluation import evaluate_gan
 from torchtagi.experiments.gan.tasks import GAN_TASKS
 from torchtagi.experiments.report.page import MEASURES, NAMES, format_score
 from torchtagi.experiments.runs.folder import Run, without_nan
 
 
-@one_line_errors
 def evaluate(
     run: RunFolder,
     as_json: AsJson = False,
@@ -31,36 +30,32 @@ def evaluate(
         ),
     ] = None,
 ) -> None:
-    """Error, calibration, AUROCs, confusion matrix, and the detection of foreign images; of a GAN, its measures."""
+    """Error, calibration, AUROCs, confusion matrix and out-of-distribution detection; of a GAN, its measures."""
     opened = Run.open(run)
+    tell = None if as_json else say
     if opened.config["task"] in GAN_TASKS:
-        measures = evaluate_gan(opened, judge, None if as_json else say)
+        measures = evaluate_gan(opened, judge, tell)
         print(json.dumps(without_nan(measures), indent=1)) if as_json else console.print(measure_table(measures))
         return
     if judge is not None:
         raise ValueError(f"--judge is for GANs: {', '.join(GAN_TASKS)}")
-    found = evaluation.evaluate(opened, download=not offline, progress=None if as_json else say)
+    found = evaluation.evaluate(opened, download=not offline, progress=tell)
     if as_json:
         print(json.dumps(without_nan(found.summary()), indent=1))
         return
-    console.print(score_table(found))
+    scores = Table(title=f"{len(found.labels):,} test {found.task.thing}s", title_justify="left", show_header=False)
+    scores.add_column("")
+    scores.add_column("", justify="right")
+    for name, label in NAMES.items():
+        scores.add_row(label, format_score(name, found.scores[name]))
+    console.print(scores)
     console.print(confusion_table(found))
     console.print(detection_table(found) if found.detection else f"note: {escape(found.note or '')}")
 
 
-def score_table(found: Evaluation) -> Table:
-    table = Table(title=f"{len(found.labels):,} test {found.task.thing}s", title_justify="left", show_header=False)
-    table.add_column("")
-    table.add_column("", justify="right")
-    for name, label in NAMES.items():
-        table.add_row(label, format_score(name, found.scores[name]))
-    return table
-
-
 def confusion_table(found: Evaluation) -> Table:
     names = found.test.classes
-    table = Table(title="confusion: rows are the truth, columns the answer", title_justify="left")
-    table.add_column("")
+    table = Table("", title="confusion: rows are the truth, columns the answer", title_justify="left")
     for name in names:
         table.add_column(name, justify="right")
     for truth, counts in enumerate(found.confusion.tolist()):
@@ -73,8 +68,7 @@ def confusion_table(found: Evaluation) -> Table:
 
 
 def detection_table(found: Evaluation) -> Table:
-    table = Table(title=f"telling {found.task.outside} from {found.task.name}", title_justify="left")
-    table.add_column("by")
+    table = Table("by", title=f"telling {found.task.outside} from {found.task.name}", title_justify="left")
     table.add_column("AUROC", justify="right")
     table.add_column("false alarms at 95 % found", justify="right")
     for name, scores in (found.detection or {}).items():

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from torchtagi.experiments.cli import shared
 from torchtagi.experiments.cli.progress import Lines, load_sets, show_page, show_progress, show_start
-from torchtagi.experiments.cli.shared import console, one_line_errors, say
+from torchtagi.experiments.cli.shared import console, say
 from torchtagi.experiments.gan.config import METHODS, GanConfig, configure_gan
 from torchtagi.experiments.gan.drawing import SAMPLES
 from torchtagi.experiments.gan.tasks import GAN_TASKS
@@ -22,7 +22,6 @@ from torchtagi.experiments.runs.folder import Row, Run, RunError, check_free, lo
 from torchtagi.fitting import Step
 
 
-@one_line_errors
 def gan(
     task: Annotated[str, typer.Argument(help=f"One of {', '.join(GAN_TASKS)}.")],
     paper: Annotated[bool, typer.Option("--paper", help="The paper's setting and its 50 epochs.")] = False,

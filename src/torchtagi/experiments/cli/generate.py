@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from torchtagi.checkpoint import write_atomically
-from torchtagi.experiments.cli.shared import RunFolder, console, number_option, one_line_errors
+from torchtagi.experiments.cli.shared import RunFolder, console, number_option
 from torchtagi.experiments.gan.build import open_gan
 from torchtagi.experiments.gan.drawing import as_png, sheet
 from torchtagi.experiments.gan.request import code_of_digit, latent_grid, parse_classes, parse_numbers
@@ -19,7 +19,6 @@ from torchtagi.experiments.runs.folder import Run, RunError
 VALUES = "A number, several with commas, or from:to:count."
 
 
-@one_line_errors
 def generate(
     run: RunFolder,
     digit: Annotated[

@@ -1,4 +1,4 @@
-"""`tagi predict`: what a network makes of an image file, and how sure it is."""
+"""`tagi predict`: the class of an image file, with its uncertainty."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from rich.table import Table
 
 from torchtagi.experiments.classify import evaluation
 from torchtagi.experiments.classify.tasks import find_task
-from torchtagi.experiments.cli.shared import AsJson, RunFolder, console, one_line_errors
+from torchtagi.experiments.cli.shared import AsJson, RunFolder, console
 from torchtagi.experiments.data.picture import Picture, read_picture
 from torchtagi.experiments.gan.tasks import GAN_TASKS
-from torchtagi.experiments.runs.folder import Run, RunError
+from torchtagi.experiments.runs.folder import EVALUATION, Run, RunError
 from torchtagi.prediction import ClassPrediction
 
 BAR = 24
 
 
-@one_line_errors
 def predict(
     run: RunFolder,
     images: Annotated[list[Path], typer.Argument(help="Image files of any size, colour or polarity.")],
@@ -36,19 +35,28 @@ def predict(
     task = find_task(opened.config["task"])
     predictor = evaluation.load_predictor(opened)
     channels, side, _ = task.image_shape
-    ruler = (opened.evaluation() or {}).get("entropy_quantiles")
+    quantiles = entropy_quantiles(opened)
     answers = []
     for path in images:
         picture = read_picture(path, channels, side)
         x = task.preprocessing.apply(picture.image)
         prediction = predictor.predict(x.to(memory_format=torch.channels_last))
-        rank = None if not ruler else bisect.bisect_left(ruler, float(prediction.entropy[0]))
-        answer = describe(path, picture, prediction, task.classes, rank)
-        answers.append(answer)
+        rank = bisect.bisect_left(quantiles, float(prediction.entropy[0])) if quantiles else None
+        answers.append(describe(path, picture, prediction, task.classes, rank))
         if not as_json:
-            show(answer, task.thing)
+            show(answers[-1], task.thing)
     if as_json:
         print(json.dumps(answers, indent=1))
+
+
+def entropy_quantiles(run: Run) -> list[float]:
+    """Of the test set, as `tagi evaluate` left them; empty before it has."""
+    found = (run.evaluation() or {}).get("entropy_quantiles") or []
+    if not isinstance(found, list) or not all(isinstance(value, int | float) for value in found):
+        raise RunError(
+            f"{run.folder / EVALUATION}: entropy_quantiles must be numbers; tagi evaluate writes it anew"
+        )
+    return found
 
 
 def describe(
@@ -76,18 +84,15 @@ def describe(
 
 def show(answer: dict[str, Any], thing: str) -> None:
     console.print(f"[bold]{escape(answer['file'])}[/bold]")
-    for step in answer["prepared"]:
+    for step in answer["prepared"] or ["taken as it is"]:
         console.print(f"  {step}")
-    if not answer["prepared"]:
-        console.print("  taken as it is")
-    table = Table()
-    table.add_column("class")
+    table = Table("class")
     table.add_column("probability", justify="right")
     table.add_column("± std", justify="right")
     table.add_column("", min_width=BAR)
     ranked = sorted(answer["classes"].items(), key=lambda entry: -entry[1]["probability"])
-    for place, (name, value) in enumerate(ranked):
-        style = "bold" if place == 0 else "" if value["probability"] >= 0.01 else "dim"
+    for position, (name, value) in enumerate(ranked):
+        style = "bold" if position == 0 else "" if value["probability"] >= 0.01 else "dim"
         bar = "█" * round(BAR * value["probability"])
         table.add_row(name, f"{100 * value['probability']:.2f} %", f"{100 * value['std']:.2f} %", bar, style=style)
     console.print(table)

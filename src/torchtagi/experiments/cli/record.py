@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from torchtagi.experiments.cli.shared import RunFolder, console, one_line_errors
+from torchtagi.experiments.cli.shared import RunFolder, console
 from torchtagi.experiments.compare.recording import record_folder
 from torchtagi.experiments.compare.sweep import SWEEP
 from torchtagi.experiments.gan.drawing import keep_drawings
@@ -16,7 +16,6 @@ from torchtagi.experiments.gan.tasks import GAN_TASKS
 from torchtagi.experiments.runs.folder import STUDY, Run
 
 
-@one_line_errors
 def record(
     run: RunFolder,
     results: Annotated[Path, typer.Option(help="The folder of recorded runs.")] = Path("results"),

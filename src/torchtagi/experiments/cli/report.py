@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from rich.markup import escape
 
-from torchtagi.experiments.cli.shared import Offline, RunFolder, console, one_line_errors, say
+from torchtagi.experiments.cli.shared import Offline, RunFolder, console, say
 from torchtagi.experiments.gan.tasks import GAN_TASKS
 from torchtagi.experiments.report.gan_page import write_gan_report
 from torchtagi.experiments.report.page import write_report
 from torchtagi.experiments.runs.folder import Run
 
 
-@one_line_errors
 def report(run: RunFolder, offline: Offline = False) -> None:
     """Write a self-contained HTML page with the plots of a run."""
     opened = Run.open(run)

@@ -8,16 +8,16 @@ from typing import Annotated
 
 import typer
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from torchtagi.experiments.classify.tasks import TASKS
-from torchtagi.experiments.cli.shared import AsJson, console, one_line_errors
+from torchtagi.experiments.cli.shared import AsJson, console
 from torchtagi.experiments.runs.folder import Row, Run, recorded, result_rows
 
 SHOWN = {"nll": "NLL", "ece": "ECE", "auroc_ovr": "AUROC"}
 
 
-@one_line_errors
 def results(
     folder: Annotated[Path, typer.Argument(help="A folder of recorded runs, or of run folders.")] = Path("results"),
     as_json: AsJson = False,
@@ -27,7 +27,7 @@ def results(
     if as_json:
         print(json.dumps(result_rows(runs), indent=1))
     elif not runs:
-        console.print(f"no recorded runs in {folder}")
+        console.print(f"no recorded runs in {escape(str(folder))}")
     else:
         console.print(result_table(runs))
 
@@ -52,7 +52,7 @@ def result_line(row: Row) -> list[str]:
         return "–" if value is None else format(value, form)
 
     return [
-        *(str(row[name]) for name in ("task", "network", "setting", "seed", "epoch")),
+        *(escape(str(row[name])) for name in ("task", "network", "setting", "seed", "epoch")),
         number("error", ".2f"),
         paper_error(row),
         *(number(name, ".4f") for name in SHOWN),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 from collections.abc import Callable
@@ -18,6 +19,10 @@ console = Console(highlight=False, soft_wrap=True)
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+UsageError: Any = typer.BadParameter.__base__
+EXPECTED = (ValueError, RuntimeError, OSError, ArithmeticError)
+"""What our own checks, the file system and torch raise: their message says enough."""
 
 
 def whole_number(text: str) -> int:
@@ -76,7 +81,7 @@ ReportPage = Annotated[bool, typer.Option(help="Draw plots and write the report 
 
 
 def one_line_errors(command: Callable[P, T]) -> Callable[P, T]:
-    """What a person can mend is told in one line and by the exit code; `TAGI_DEBUG=1` shows where it came from."""
+    """Every error is told in one line and by the exit code; `TAGI_DEBUG=1` shows where it came from."""
 
     @functools.wraps(command)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -84,9 +89,12 @@ def one_line_errors(command: Callable[P, T]) -> Callable[P, T]:
             return command(*args, **kwargs)
         except (typer.Exit, BrokenPipeError):
             raise
-        except KeyboardInterrupt:
+        except UsageError as error:
+            asked = error.ctx.command_path if error.ctx else "tagi"
+            fail(f"{error.format_message()} ({asked} --help)", code=2)
+        except (KeyboardInterrupt, typer.Abort):
             fail("stopped", code=130)
-        except (ValueError, RuntimeError, OSError, ArithmeticError) as error:
+        except Exception as error:
             if os.environ.get("TAGI_DEBUG"):
                 raise
             fail(describe(error))
@@ -95,13 +103,17 @@ def one_line_errors(command: Callable[P, T]) -> Callable[P, T]:
 
 
 def describe(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename and error.strerror:
-        return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        remedy = "; free some and run the command again" if error.errno == errno.ENOSPC else ""
+        return f"{where}{error.strerror}{remedy}"
+    if isinstance(error, EXPECTED) and str(error).strip():
+        return str(error)
+    return f"{type(error).__name__}: {error} (unexpected; with TAGI_DEBUG=1 the same command shows where)"
 
 
 def fail(message: str, code: int = 1) -> NoReturn:
-    typer.secho(f"Error: {message}", fg=typer.colors.RED, err=True)
+    typer.secho(f"Error: {' '.join(message.split())}", fg=typer.colors.RED, err=True)
     raise typer.Exit(code)
 
 

@@ -16,7 +16,7 @@ from torchtagi.checkpoint import write_atomically
 from torchtagi.experiments.classify.tasks import TASKS, find_task
 from torchtagi.experiments.cli.compare import Methods, Minutes, Seeds, Threads, split_names, watcher
 from torchtagi.experiments.cli.progress import Interruption
-from torchtagi.experiments.cli.shared import AsJson, console, one_line_errors, say, whole_number
+from torchtagi.experiments.cli.shared import AsJson, console, say, whole_number
 from torchtagi.experiments.compare import Stopped, Sweep
 from torchtagi.experiments.compare.sweep import SWEEP, collect_sweep
 from torchtagi.experiments.compare.sweep import sweep as run_sweep
@@ -25,7 +25,6 @@ from torchtagi.experiments.report.comparison_plots import sweep_figure
 from torchtagi.experiments.runs.folder import Row
 
 
-@one_line_errors
 def sweep(
     task: Annotated[str, typer.Argument(help=f"One of {', '.join(TASKS)}.")],
     methods: Methods = "tagi,sgd,adam,vogn",

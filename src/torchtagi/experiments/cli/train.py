@@ -27,7 +27,6 @@ from torchtagi.experiments.cli.shared import (
     TestSamples,
     Threads,
     console,
-    one_line_errors,
     say,
 )
 from torchtagi.experiments.gan.tasks import GAN_TASKS
@@ -40,7 +39,6 @@ EPOCH_HEADS = ("epoch", "error", "NLL", "ECE", "training", "noise", "α", "img/s
 ARCHITECTURES = "; ".join(f"{task.name}: {', '.join(task.networks)}" for task in TASKS.values())
 
 
-@one_line_errors
 def train(
     task: Annotated[str, typer.Argument(help=f"One of {', '.join(TASKS)}.")],
     arch: Annotated[str | None, typer.Option(help=f"The network. {ARCHITECTURES}.")] = None,

@@ -34,7 +34,7 @@ def seconds_per_image(configs: Mapping[str, AnyConfig], train: data.ImageSet) ->
             learner.start_epoch(0)
             start = time.perf_counter()
             try:
-                for x, y in data.batches(images, configs[name].batch_size, shuffle=False):
+                for x, y in data.batches(images, configs[name].batch_size):
                     learner.learn(x, y)
             except FloatingPointError:  # learns nothing any more, and its steps cost something else
                 continue

@@ -1,15 +1,15 @@
-"""Data in memory: MNIST (embedded), Fashion-MNIST, CIFAR-10, CelebA, Tiny ImageNet and UCI regression."""
+"""Data in memory: MNIST (embedded), Fashion-MNIST and CIFAR-10 (downloaded), and CelebA, Tiny ImageNet and UCI
+regression, which the user brings."""
 
-from torchtagi.experiments.data.augmentation import augment_affine, augment_crop_flip, augment_shift, crop_flip
+from torchtagi.experiments.data.augmentation import augment_affine, augment_crop_flip, augment_shift
 from torchtagi.experiments.data.batching import batches, epoch_order
-from torchtagi.experiments.data.download import fetch
-from torchtagi.experiments.data.errors import DataError
-from torchtagi.experiments.data.image_set import ImageSet, TrainTest
-from torchtagi.experiments.data.loading import image_set_names, load, load_train_test
-from torchtagi.experiments.data.preprocessing import Preprocessing
-from torchtagi.experiments.data.uci import RegressionSplit, load_uci, uci_names
+from torchtagi.experiments.data.files import DataError, unknown_name
+from torchtagi.experiments.data.image_set import ImageSet, Preprocessing, TrainTest
+from torchtagi.experiments.data.loading import load, load_train_test
+from torchtagi.experiments.data.uci import UCI_NAMES, RegressionSplit, load_uci
 
 __all__ = [
+    "UCI_NAMES",
     "DataError",
     "ImageSet",
     "Preprocessing",
@@ -19,12 +19,9 @@ __all__ = [
     "augment_crop_flip",
     "augment_shift",
     "batches",
-    "crop_flip",
     "epoch_order",
-    "fetch",
-    "image_set_names",
     "load",
     "load_train_test",
     "load_uci",
-    "uci_names",
+    "unknown_name",
 ]

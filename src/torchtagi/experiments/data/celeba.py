@@ -1,10 +1,16 @@
 """CelebA faces at 32 × 32.
 
-Either the finished array `celeba/images.npy`, uint8 (N, 3, 32, 32), with `partition.npy` (0 train,
-1 validation, 2 test) and `attributes.npz` beside it where known, or the official aligned images, from
-which the array is made once (`celeba_jpeg`).
+Either the finished array `celeba/images.npy`, uint8 (N, 3, 32, 32), with `partition.npy` (0 train, 1 validation,
+2 test) beside it, or the official aligned JPEGs (178 × 218), from which the array is made once. Of those the
+central 148 × 148 pixels are kept, the usual face crop: the alignment puts the face there, and the rest is
+background. They are resized with Lanczos, which filters before it samples.
 """
 
+import io
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,87 +18,118 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchtagi.experiments.data.arrays import read_archive, read_array, read_images
-from torchtagi.experiments.data.celeba_jpeg import FOLDER as JPEG_FOLDER
-from torchtagi.experiments.data.celeba_jpeg import find_jpegs, prepare
-from torchtagi.experiments.data.errors import DataError
-from torchtagi.experiments.data.image_set import StoredImages
-from torchtagi.experiments.data.locations import Locations
-from torchtagi.experiments.data.preprocessing import Preprocessing
+from torchtagi.experiments.data.files import SIDE, DataError, Locations, read_array, read_images, write_array
+from torchtagi.experiments.data.image_set import Preprocessing, StoredImages
 
-_PARTITION = {"train": 0, "validation": 1, "test": 2}
-_CHUNK_IMAGES = 4096
+JPEGS = "img_align_celeba"
+PARTITION = "list_eval_partition.txt"
+_PARTS = {"train": 0, "validation": 1, "test": 2}
+_SIZE, _CROP = (178, 218), 148
+_PROGRESS_EVERY = 1000
 
 
 def read_celeba(split: str, places: Locations) -> StoredImages:
     """One part of CelebA; without a partition every image is a training image."""
     folder = _find(places)
     images = read_images(folder / "images.npy")
-    partition = _read_partition(folder / "partition.npy", len(images))
-    members = np.flatnonzero(partition == _PARTITION[split])
-    if members.size == 0:
-        counts = np.bincount(partition, minlength=len(_PARTITION)).tolist()
-        raise DataError(
-            f"{folder} has no {split} images: by partition.npy (absent: all training) it has {counts} "
-            f"{', '.join(_PARTITION)} images"
-        )
-    return StoredImages(
-        images=torch.from_numpy(images[members]),
-        labels=None,
-        classes=(),
-        preprocessing=standardisation(images, np.flatnonzero(partition == _PARTITION["train"])),
-        attributes=_read_attributes(folder / "attributes.npz", len(images), members),
-    )
+    partition = np.zeros(len(images), np.uint8)
+    if (folder / "partition.npy").is_file():
+        partition = read_array(folder / "partition.npy")
+        if partition.shape != (len(images),) or not np.isin(partition, (0, 1, 2)).all():
+            wanted = f"{len(images)} values of 0, 1 or 2"
+            raise DataError(f"{folder / 'partition.npy'} must hold {wanted}, got shape {partition.shape}")
+    parts = {name: torch.from_numpy(images[partition == _PARTS[name]]) for name in {"train", split}}
+    for name, part in parts.items():
+        if not len(part):
+            raise DataError(f"{folder} has no {name} images by its partition.npy (absent: all are for training)")
+    return StoredImages(parts[split], labels=None, classes=(), preprocessing=standardisation(parts["train"]))
 
 
-def standardisation(images: npt.NDArray[np.uint8], training: npt.NDArray[np.int64]) -> Preprocessing:
-    """Per-channel mean and standard deviation of the images at the indices `training`.
-
-    Counted as histograms of bytes: exact, and in the memory of a few thousand images.
-    """
-    if training.size == 0:
-        raise DataError("CelebA is standardised by its training images, and partition.npy marks none as such")
-    counts = np.zeros((3, 256), np.int64)
-    for start in range(0, len(training), _CHUNK_IMAGES):
-        chunk = images[training[start : start + _CHUNK_IMAGES]]
-        for channel in range(3):
-            counts[channel] += np.bincount(chunk[:, channel].ravel(), minlength=256)
-    share = counts / counts.sum(1, keepdims=True)
-    level = np.arange(256) / 255.0
+def standardisation(images: Tensor) -> Preprocessing:
+    """Per-channel mean and standard deviation, from histograms of bytes: exact, and without a copy as floats."""
+    counts = torch.stack([images[:, channel].flatten().bincount(minlength=256) for channel in range(3)]).double()
+    share, level = counts / counts.sum(1, keepdim=True), torch.arange(256, dtype=torch.float64) / 255.0
     mean = share @ level
-    std = np.sqrt((share * (level - mean[:, None]) ** 2).sum(1))
-    return Preprocessing(mean=tuple(mean.tolist()), std=tuple(np.where(std > 0, std, 1.0).tolist()))
+    std = (share * (level - mean[:, None]).square()).sum(1).sqrt()
+    return Preprocessing(tuple(mean.tolist()), tuple(torch.where(std > 0, std, 1.0).tolist()))
 
 
 def _find(places: Locations) -> Path:
-    for root in places.search:
-        folder = root / "celeba"
-        if (folder / "images.npy").is_file():
-            return folder
-        source = find_jpegs(folder)
-        if source is not None:
-            return prepare(source, places)
-    raise DataError(
-        f"CelebA is missing (searched: {places.describe()}). It cannot be fetched automatically: download "
-        f"{JPEG_FOLDER}.zip and list_eval_partition.txt from "
-        f"https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html and put both into {places.target / 'celeba'}"
+    """The folder of the arrays, which are made from the official images if those are all there is."""
+    root = places.find("celeba/images.npy")
+    if root is not None:
+        return root / "celeba"
+    target = places.cache / "celeba"
+    for source in (root / "celeba" / name for root in places.search for name in (JPEGS, f"{JPEGS}.zip")):
+        if source.exists():
+            _convert(source, target, places)
+            return target
+    raise places.missing(
+        "CelebA",
+        f"download {JPEGS}.zip and {PARTITION} from https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html and put both "
+        f"into {target}",
     )
 
 
-def _read_partition(file: Path, n_images: int) -> npt.NDArray[np.int64]:
-    if not file.is_file():
-        return np.zeros(n_images, np.int64)
-    partition = read_array(file)
-    if partition.shape != (n_images,) or not np.isin(partition, (0, 1, 2)).all():
-        raise DataError(f"{file} must hold {n_images} values of 0, 1 or 2, got shape {partition.shape}")
-    return partition.astype(np.int64)
+def _convert(source: Path, target: Path, places: Locations) -> None:
+    """Write the arrays of the official images; `images.npy` comes last: whoever sees it sees the rest."""
+    with _opened(source) as (names, read):
+        if not names:
+            raise DataError(f"{source} holds no .jpg files")
+        partition = _read_partition(source.parent / PARTITION, names)
+        images = np.empty((len(names), 3, SIDE, SIDE), np.uint8)
+        for index, name in enumerate(names):
+            if places.progress and index % _PROGRESS_EVERY == 0:
+                places.progress(index, len(names))
+            images[index] = shrink(read(name), name)
+    if partition is not None:
+        write_array(target / "partition.npy", partition)
+    write_array(target / "images.npy", images)
 
 
-def _read_attributes(file: Path, n_images: int, members: npt.NDArray[np.int64]) -> dict[str, Tensor]:
+def shrink(jpeg: bytes, origin: str) -> npt.NDArray[np.uint8]:
+    """The face in one aligned image, uint8 (3, 32, 32)."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise DataError("reading CelebA's JPEG files needs Pillow: pip install 'torchtagi[cli]'") from error
+    try:
+        with Image.open(io.BytesIO(jpeg)) as image:
+            if image.size != _SIZE:
+                raise DataError(f"{origin} is {image.size[0]} × {image.size[1]}, expected 178 × 218")
+            left, top = (_SIZE[0] - _CROP) // 2, (_SIZE[1] - _CROP) // 2
+            # Cropped first: resizing a box of the image would let its filter reach outside.
+            face = image.convert("RGB").crop((left, top, left + _CROP, top + _CROP))
+            face = face.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
+    except OSError as error:
+        raise DataError(f"{origin} is not a readable JPEG: {error}") from error
+    return np.asarray(face).transpose(2, 0, 1)
+
+
+@contextmanager
+def _opened(source: Path) -> Iterator[tuple[list[str], Callable[[str], bytes]]]:
+    """The sorted names of the images in a folder or zip file, and a function that reads one."""
+    if source.is_dir():
+        yield sorted(path.name for path in source.glob("*.jpg")), lambda name: (source / name).read_bytes()
+        return
+    try:
+        with zipfile.ZipFile(source) as archive:
+            yield sorted(name for name in archive.namelist() if name.endswith(".jpg")), archive.read
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{source} is not a complete zip file: {error}") from error
+
+
+def _read_partition(file: Path, names: list[str]) -> npt.NDArray[np.uint8] | None:
+    """The official split of `names`, or None where the list is absent."""
     if not file.is_file():
-        return {}
-    marks = read_archive(file)
-    for name, mark in marks.items():
-        if mark.shape != (n_images,):
-            raise DataError(f"{file}: {name} must have one value for each of {n_images} images, got {mark.shape}")
-    return {name: torch.from_numpy(mark[members].astype(bool)) for name, mark in marks.items()}
+        return None
+    part_of: dict[str, int] = {}
+    for line in file.read_text(errors="replace").splitlines():
+        name, _, part = line.partition(" ")
+        if part.strip() not in ("0", "1", "2"):
+            raise DataError(f"{file}: expected 'name 0|1|2', got {line!r}")
+        part_of[name] = int(part)
+    try:
+        return np.array([part_of[name.rpartition("/")[2]] for name in names], np.uint8)
+    except KeyError as error:
+        raise DataError(f"{file} does not list {error.args[0]}") from error

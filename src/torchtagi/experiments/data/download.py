@@ -1,8 +1,13 @@
-"""Fetching a file over HTTP so that it arrives whole and checked, or not at all."""
+"""Fetching a file over HTTP so that it arrives whole and checked, or not at all.
+
+The package `pooch` checks, renames and shows progress too, but begins anew after a cut connection, and two jobs
+started together both download; this continues a part, and the second job waits and finds the finished file.
+"""
 
 import errno
 import hashlib
 import http.client
+import os
 import re
 import time
 import urllib.error
@@ -10,15 +15,14 @@ import urllib.request
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import BinaryIO
 
-from torchtagi.experiments.data.atomic import publish
-from torchtagi.experiments.data.errors import DataError
-from torchtagi.experiments.data.locations import Progress
-from torchtagi.experiments.runs.locking import exclusive
+from filelock import FileLock
+
+from torchtagi.experiments.data.files import DataError, Locations, Progress, reason
 
 _CHUNK_BYTES = 1 << 18
-_TRANSIENT_STATUS = frozenset({408, 429, 500, 502, 503, 504})
+_TIMEOUT_SECONDS = 30.0
+_TRANSIENT_STATUS = frozenset({408, 416, 429, 500, 502, 503, 504})
 
 
 @dataclass(frozen=True)
@@ -29,182 +33,129 @@ class RemoteFile:
     checksum: str
 
 
-def missing_file(destination: Path, url: str, cause: str) -> DataError:
-    """The error that tells a person how to help: which file, from where, to which folder."""
-    return DataError(
-        f"{destination.name} is missing and could not be downloaded ({cause}). "
-        f"Fetch it from {url} by hand and put it into {destination.parent}"
-    )
+class _CutConnectionError(Exception):
+    """The transfer stopped before its end; the bytes so far are worth keeping."""
+
+
+def obtain(remote: RemoteFile, destination: Path, places: Locations, note: str = "") -> Path:
+    """`fetch` if downloads are allowed; `note` says what else was found when the file stays missing."""
+    if places.may_download:
+        try:
+            return fetch(remote, destination, places.progress)
+        except DataError as error:
+            raise DataError(f"{note}{error}") from error
+    switched_off = "downloads are switched off: TAGI_OFFLINE or --offline"
+    raise DataError(f"{note}{_missing(remote, destination, switched_off)}")
 
 
 def fetch(
-    url: str,
+    remote: RemoteFile,
     destination: Path,
-    checksum: str,
     progress: Progress | None = None,
-    timeout: float = 30.0,
     attempts: int = 4,
     backoff: float = 1.0,
 ) -> Path:
-    """Download `url` to `destination` and return it; `checksum` reads `algorithm:hexdigest`.
+    """Download to `destination` and return it.
 
-    The bytes collect in `destination.part`, which a later call continues by an HTTP range request; only
-    a file with the right checksum ever gets the final name. A cut connection is tried again until
-    `attempts` are used up, after `backoff` seconds, then twice as long each time.
-
-    One process at a time downloads into a folder. Unique temporary names would be safe too, but then
-    nobody could continue anybody's part and two jobs started together would fetch everything twice;
-    behind the lock the second finds the finished file.
+    The bytes collect in `destination.part`, which a later call continues by an HTTP range request; only a file
+    with the right checksum ever gets the final name. A cut connection is tried again until `attempts` are used up,
+    after `backoff` seconds, then twice as long each time. One process at a time downloads into a folder.
     """
-    if attempts < 1:
-        raise ValueError(f"attempts must be at least 1, got {attempts}")
-    download = _Download(url, destination, checksum, progress, timeout, attempts, backoff)
+    part = destination.with_name(destination.name + ".part")
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
-        with exclusive(destination.parent / ".download.lock"):
-            if not _matches(destination, checksum):
-                download.complete_part()
-                publish(download.part, destination)
+        with FileLock(destination.parent / ".download.lock"):
+            if not _matches(destination, remote.checksum):
+                if not _matches(part, remote.checksum):
+                    _transfer(remote, destination, part, progress, attempts, backoff)
+                os.replace(part, destination)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             # The part is what filled the disk: leaving it would keep everything else from working.
-            download.part.unlink(missing_ok=True)
-            cause = f"no space left on the disk for {destination.parent}"
-        else:
-            cause = f"cannot write to {destination.parent}: {error}"
-        raise missing_file(destination, url, cause) from error
+            part.unlink(missing_ok=True)
+        cause = f"cannot write to {destination.parent}: {reason(error)}"
+        raise DataError(_missing(remote, destination, cause)) from error
     return destination
 
 
-class _CutConnectionError(Exception):
-    """The transfer stopped before its end; the bytes so far are good and worth keeping."""
+def _transfer(
+    remote: RemoteFile, destination: Path, part: Path, progress: Progress | None, attempts: int, backoff: float
+) -> None:
+    """Bring the part to its end and check it.
 
-
-@dataclass(frozen=True)
-class _Download:
-    """One file on its way; the arguments are those of `fetch`."""
-
-    url: str
-    destination: Path
-    checksum: str
-    progress: Progress | None
-    timeout: float
-    attempts: int
-    backoff: float
-
-    @property
-    def part(self) -> Path:
-        return self.destination.with_name(self.destination.name + ".part")
-
-    def complete_part(self) -> None:
-        """Bring the part to its end and check it.
-
-        A part that was continued and turned out wrong may have begun as another version of the file, so
-        it gets one fresh start; a file that is wrong from its first byte is wrong for good.
-        """
-        if _matches(self.part, self.checksum):
-            return
-        continued = _size(self.part) > 0
-        self._transfer()
-        if continued and not _matches(self.part, self.checksum):
-            self.part.unlink()
-            self._transfer()
-        if not _matches(self.part, self.checksum):
-            found = _digest(self.part, self.checksum)
-            self.part.unlink()
-            raise self._missing(f"wrong checksum: got {found}, expected {self.checksum}")
-
-    def _transfer(self) -> None:
-        for attempt in range(self.attempts):
-            try:
-                self._stream()
-                return
-            except urllib.error.HTTPError as error:
-                error.close()
-                cause = f"the server answered {error.code} {error.reason}"
-                if error.code not in _TRANSIENT_STATUS:
-                    raise self._missing(cause) from error
-            except urllib.error.URLError as error:
-                raise self._missing(f"no connection: {error.reason}") from error
-            except _CutConnectionError as error:
-                cause = f"the connection was cut: {error}"
-            if attempt + 1 < self.attempts:
-                time.sleep(self.backoff * 2**attempt)
-        raise self._missing(f"{cause}, {self.attempts} attempts")
-
-    def _stream(self) -> None:
-        """One request: append to the part if the server continues where it ends, else begin anew."""
-        have = _size(self.part)
-        reply = self._request(have)
-        if reply is None:
-            self.part.unlink()
-            have = 0
-            reply = self._request(have)
-        if reply is None:
-            raise _CutConnectionError("the server insists on sending a fragment")
-        with reply:
-            start, total = _extent(reply)
-            with open(self.part, "r+b" if start else "wb") as file:
-                file.seek(start)
-                done = self._copy(reply, file, start, total)
-        if total is not None and done < total:
-            raise _CutConnectionError(f"{done} of {total} bytes arrived")
-
-    def _request(self, have: int) -> http.client.HTTPResponse | None:
-        """The server's answer to "from byte `have` on", or None if it cannot be joined to the part."""
-        # Without "identity" a server may compress on the fly, and the checksum is of the plain file.
-        headers = {"Accept-Encoding": "identity", "User-Agent": "torchtagi"}
-        if have:
-            headers["Range"] = f"bytes={have}-"
-        request = urllib.request.Request(self.url, headers=headers)
+    A part that was continued and turned out wrong may have begun as another version of the file, so it gets a
+    fresh start; a file that is wrong from its first byte is wrong for good.
+    """
+    cause = "nothing was tried"
+    for attempt in range(attempts):
+        if attempt:
+            time.sleep(backoff * 2 ** (attempt - 1))
+        have = part.stat().st_size if part.is_file() else 0
         try:
-            reply: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=self.timeout)
+            _stream(remote.url, part, have, progress)
         except urllib.error.HTTPError as error:
-            if have and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                error.close()
-                return None
-            raise
-        except urllib.error.URLError:
-            raise
-        except (http.client.HTTPException, OSError) as error:
-            raise _CutConnectionError(str(error) or type(error).__name__) from error
-        if _extent(reply)[0] not in (0, have):
-            reply.close()
-            return None
-        return reply
-
-    def _copy(self, reply: http.client.HTTPResponse, file: BinaryIO, start: int, total: int | None) -> int:
-        done = start
-        while True:
-            if self.progress:
-                self.progress(done, total)
-            try:
-                chunk = reply.read(_CHUNK_BYTES)
-            except (http.client.HTTPException, OSError) as error:
-                raise _CutConnectionError(str(error) or type(error).__name__) from error
-            if not chunk:
-                return done
-            file.write(chunk)
-            done += len(chunk)
-
-    def _missing(self, cause: str) -> DataError:
-        return missing_file(self.destination, self.url, cause)
+            error.close()
+            cause = f"the server answered {error.code} {error.reason}"
+            if error.code not in _TRANSIENT_STATUS:
+                break
+            if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                part.unlink(missing_ok=True)
+        except urllib.error.URLError as error:
+            cause = f"no connection: {error.reason}"
+            break
+        except (_CutConnectionError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
+            cause = f"the connection was cut: {error}"
+        else:
+            if _matches(part, remote.checksum):
+                return
+            cause = f"wrong checksum: got {_digest(part, remote.checksum)}, expected {remote.checksum}"
+            part.unlink()
+            if not have:
+                break
+    else:
+        cause += f", {attempts} attempts"
+    raise DataError(_missing(remote, destination, cause))
 
 
-def _extent(reply: http.client.HTTPResponse) -> tuple[int, int | None]:
-    """Where in the file the body starts, and how long the whole file is."""
-    if reply.status == HTTPStatus.PARTIAL_CONTENT:
-        content_range = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", reply.headers.get("Content-Range", ""))
-        if content_range is None:
-            raise _CutConnectionError("a partial answer without a Content-Range")
-        start, total = content_range.groups()
-        return int(start), None if total == "*" else int(total)
-    length = reply.headers.get("Content-Length")
-    return 0, None if length is None else int(length)
+def _stream(url: str, part: Path, have: int, progress: Progress | None) -> None:
+    """One request: append to the part if the server continues where it ends, else begin anew."""
+    # Without "identity" a server may compress on the fly, and the checksum is of the plain file.
+    headers = {"Accept-Encoding": "identity", "User-Agent": "torchtagi"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT_SECONDS) as reply:
+        length = reply.headers.get("Content-Length")
+        done, total = 0, None if length is None else int(length)
+        if reply.status == HTTPStatus.PARTIAL_CONTENT:
+            given = re.fullmatch(rf"bytes {have}-\d+/(\d+)", reply.headers.get("Content-Range", ""))
+            if given is None:
+                part.unlink()
+                raise _CutConnectionError("the server continued at another place")
+            done, total = have, int(given[1])
+        with open(part, "ab" if done else "wb") as file:
+            while True:
+                if progress:
+                    progress(done, total)
+                try:
+                    chunk = reply.read(_CHUNK_BYTES)
+                except (http.client.HTTPException, OSError) as error:
+                    raise _CutConnectionError(str(error) or type(error).__name__) from error
+                if not chunk:
+                    break
+                file.write(chunk)
+                done += len(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+    if total is not None and done < total:
+        raise _CutConnectionError(f"{done} of {total} bytes arrived")
 
 
-def _size(file: Path) -> int:
-    return file.stat().st_size if file.is_file() else 0
+def _missing(remote: RemoteFile, destination: Path, cause: str) -> str:
+    """What tells a person how to help: which file, from where, to which folder."""
+    return (
+        f"{destination.name} is missing and could not be downloaded ({cause}). "
+        f"Fetch it from {remote.url} by hand and put it into {destination.parent}"
+    )
 
 
 def _digest(file: Path, checksum: str) -> str:

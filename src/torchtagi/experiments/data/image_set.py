@@ -1,12 +1,53 @@
-"""Images in memory, as every part of the package passes them around."""
+"""Images in memory, and the map between their stored bytes and the numbers a network sees."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from torchtagi.experiments.data.preprocessing import Preprocessing
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Per channel: x = (byte / 255 − mean) / std.
+
+    It is a value of its own because an out-of-distribution set is preprocessed like the set the network was
+    trained on, and because plots need the bytes back.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.mean) != len(self.std):
+            raise ValueError(f"mean has {len(self.mean)} channels, std has {len(self.std)}")
+        if not all(std > 0 for std in self.std):
+            raise ValueError(f"std must be positive, got {self.std}")
+
+    @classmethod
+    def centred(cls, *mean: float) -> "Preprocessing":
+        """Scale to [0, 1] and subtract the mean; the spread is left as it is."""
+        return cls(mean=mean, std=(1.0,) * len(mean))
+
+    def apply(self, images: Tensor) -> Tensor:
+        """float32 images from uint8 ones of shape (N, C, H, W)."""
+        if images.dtype != torch.uint8:
+            raise TypeError(f"images must be uint8, got {images.dtype}")
+        mean, std = self._per_channel(images, torch.float32)
+        # In place after the conversion: the largest sets take gigabytes, and one copy is enough.
+        return images.to(torch.float32).div_(255.0).sub_(mean).div_(std)
+
+    def to_uint8(self, images: Tensor) -> Tensor:
+        """The bytes that `apply` would have mapped to `images`, rounded and clipped to 0…255."""
+        mean, std = self._per_channel(images, images.dtype)
+        return ((images * std + mean) * 255.0).round_().clamp_(0, 255).to(torch.uint8)
+
+    def _per_channel(self, images: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        channels = len(self.mean)
+        if images.ndim != 4 or images.shape[1] != channels:
+            expected = f"(N, {channels}, H, W) for this preprocessing"
+            raise ValueError(f"images must have shape {expected}, got {tuple(images.shape)}")
+        mean, std = torch.tensor([self.mean, self.std], dtype=dtype, device=images.device).view(2, 1, -1, 1, 1)
+        return mean, std
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,53 +58,35 @@ class StoredImages:
     labels: Tensor | None
     classes: tuple[str, ...]
     preprocessing: Preprocessing
-    attributes: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """A preprocessed set: `images` float32 (N, C, H, W) and, where known, `labels` int64 (N,).
-
-    `attributes` holds named boolean marks of each image (CelebA), and is empty for most sets.
-    """
+    """A preprocessed set: `images` float32 (N, C, H, W) and, where known, `labels` int64 (N,)."""
 
     name: str
     images: Tensor
     labels: Tensor | None
     classes: tuple[str, ...]
     preprocessing: Preprocessing
-    attributes: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return int(self.images.shape[0])
 
-    def to(self, device: torch.device | str, memory_format: torch.memory_format | None = None) -> "ImageSet":
+    def to(
+        self, device: torch.device | str, memory_format: torch.memory_format = torch.preserve_format
+    ) -> "ImageSet":
         """The same set on `device`, its images in `memory_format` if one is given."""
-        if memory_format is None:
-            images = self.images.to(device)
-        else:
-            images = self.images.to(device, memory_format=memory_format)
-        return replace(
-            self,
-            images=images,
-            labels=None if self.labels is None else self.labels.to(device),
-            attributes={name: mark.to(device) for name, mark in self.attributes.items()},
-        )
+        labels = None if self.labels is None else self.labels.to(device)
+        return replace(self, images=self.images.to(device, memory_format=memory_format), labels=labels)
 
     def subset(self, index: Tensor | slice) -> "ImageSet":
-        """The images at `index`, with their labels and attributes."""
-        return replace(
-            self,
-            images=self.images[index],
-            labels=None if self.labels is None else self.labels[index],
-            attributes={name: mark[index] for name, mark in self.attributes.items()},
-        )
+        """The images at `index`, with their labels."""
+        return replace(self, images=self.images[index], labels=None if self.labels is None else self.labels[index])
 
     def to_uint8(self, images: Tensor | None = None) -> Tensor:
-        """The bytes behind `images` (default: all of this set), for plots.
-
-        Anything in this set's preprocessed space will do, generated images included.
-        """
+        """The bytes behind `images` (default: all of this set), for plots; any that are preprocessed like this set
+        will do, generated images included."""
         return self.preprocessing.to_uint8(self.images if images is None else images)
 
 

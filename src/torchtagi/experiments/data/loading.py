@@ -1,19 +1,15 @@
 """Image sets by name."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 from torchtagi.experiments.data.celeba import read_celeba
 from torchtagi.experiments.data.cifar import read_cifar10
-from torchtagi.experiments.data.image_set import ImageSet, StoredImages, TrainTest
-from torchtagi.experiments.data.locations import Locations, Progress
+from torchtagi.experiments.data.files import Locations, Progress, unknown_name
+from torchtagi.experiments.data.image_set import ImageSet, Preprocessing, StoredImages, TrainTest
 from torchtagi.experiments.data.mnist import read_fashion_mnist, read_mnist
-from torchtagi.experiments.data.preprocessing import Preprocessing
 from torchtagi.experiments.data.tinyimagenet import read_tinyimagenet
 
-_Reader = Callable[[str, Locations], StoredImages]
-
-_READERS: dict[str, tuple[_Reader, tuple[str, ...]]] = {
+READERS: dict[str, tuple[Callable[[str, Locations], StoredImages], tuple[str, ...]]] = {
     "mnist": (read_mnist, ("train", "test")),
     "fashion-mnist": (read_fashion_mnist, ("train", "test")),
     "cifar10": (read_cifar10, ("train", "test")),
@@ -22,53 +18,34 @@ _READERS: dict[str, tuple[_Reader, tuple[str, ...]]] = {
 }
 
 
-def image_set_names() -> tuple[str, ...]:
-    """The sets `load` knows."""
-    return tuple(_READERS)
-
-
 def load(
     name: str,
     split: str = "train",
-    root: str | Path | None = None,
     preprocessing: Preprocessing | None = None,
     download: bool = True,
     progress: Progress | None = None,
 ) -> ImageSet:
-    """The set `name`, looked for in `root`, then `$TAGI_DATA`, then the cache folder, then fetched.
+    """The set `name`, looked for in `$TAGI_DATA`, then in the cache folder.
 
-    MNIST comes with the package. Images are preprocessed by their own training set's statistics (the
-    same for every split) unless `preprocessing` brings another's: an out-of-distribution set goes
-    through that of the set it is compared with.
+    MNIST comes with the package. Fashion-MNIST and CIFAR-10 are downloaded when they are in neither place, unless
+    `download=False` or `TAGI_OFFLINE=1` in the environment forbid it. CelebA and Tiny ImageNet have to be put there
+    by hand; a `DataError` says which file to get from where. `progress` is called with `(done, total)` during
+    downloads and conversions.
 
-    `download=False` or `TAGI_OFFLINE=1` in the environment keep it off the network; a `DataError`
-    then says which file to put where. `progress` hears `(done, total)` of downloads and conversions.
+    Images are preprocessed by their own training set's statistics (the same for every split) unless `preprocessing`
+    brings another's: an out-of-distribution set goes through that of the set it is compared with.
     """
-    if name not in _READERS:
-        raise ValueError(f"unknown image set {name!r}; known are {', '.join(_READERS)}")
-    read, splits = _READERS[name]
+    if name not in READERS:
+        raise unknown_name("data set", name, READERS)
+    read, splits = READERS[name]
     if split not in splits:
         raise ValueError(f"{name} has no split {split!r}; it has {', '.join(splits)}")
-    stored = read(split, Locations.resolve(root, download, progress))
+    stored = read(split, Locations.resolve(download, progress))
     preprocessing = preprocessing or stored.preprocessing
-    return ImageSet(
-        name=name,
-        images=preprocessing.apply(stored.images),
-        labels=stored.labels,
-        classes=stored.classes,
-        preprocessing=preprocessing,
-        attributes=stored.attributes,
-    )
+    return ImageSet(name, preprocessing.apply(stored.images), stored.labels, stored.classes, preprocessing)
 
 
-def load_train_test(
-    name: str,
-    root: str | Path | None = None,
-    download: bool = True,
-    progress: Progress | None = None,
-) -> TrainTest:
+def load_train_test(name: str, download: bool = True, progress: Progress | None = None) -> TrainTest:
     """Both halves of the set `name`, preprocessed by the training half's statistics."""
-    return TrainTest(
-        train=load(name, "train", root, download=download, progress=progress),
-        test=load(name, "test", root, download=download, progress=progress),
-    )
+    train, test = (load(name, split, download=download, progress=progress) for split in ("train", "test"))
+    return TrainTest(train, test)

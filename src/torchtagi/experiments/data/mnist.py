@@ -1,132 +1,116 @@
 """MNIST, which comes with the package, and Fashion-MNIST, which shares its format.
 
 MNIST is by Yann LeCun and Corinna Cortes, licensed CC BY-SA 3.0 (see `mnist/LICENSE-MNIST.txt`).
+
+An idx file is, plain or gzipped, the bytes 0, 0, 8 (for bytes) and the number of dimensions; then each dimension
+as a big-endian 32-bit integer; then the values, last dimension fastest.
 """
 
-from dataclasses import dataclass
+import gzip
+import math
+import struct
+import zlib
+from collections.abc import Iterable
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from torchtagi.experiments.data.download import RemoteFile, fetch, missing_file
-from torchtagi.experiments.data.errors import DataError
-from torchtagi.experiments.data.idx import read_idx
-from torchtagi.experiments.data.image_set import StoredImages
-from torchtagi.experiments.data.locations import Locations
-from torchtagi.experiments.data.preprocessing import Preprocessing
+from torchtagi.experiments.data.download import RemoteFile, obtain
+from torchtagi.experiments.data.files import DataError, Locations
+from torchtagi.experiments.data.image_set import Preprocessing, StoredImages
 
 # Means of the 60,000 training images scaled to [0, 1].
 MNIST_MEAN = 0.1306604762738429
 FASHION_MEAN = 0.2860405969887955
 
-_FASHION_URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
-_PREFIX = {"train": "train", "test": "t10k"}
-
-
-@dataclass(frozen=True)
-class _Family:
-    """A set in MNIST's format."""
-
-    folder: str
-    classes: tuple[str, ...]
-    preprocessing: Preprocessing
-    remote: dict[str, RemoteFile]
-    embedded: bool
-
-
-_MNIST = _Family(
-    folder="mnist",
-    classes=tuple("0123456789"),
-    preprocessing=Preprocessing.centred(MNIST_MEAN),
-    remote={},
-    embedded=True,
+DIGITS = tuple("0123456789")
+CLOTHES = (
+    *("T-shirt/top", "trouser", "pullover", "dress", "coat"),
+    *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
 )
+FASHION_URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
+FASHION_MD5 = {
+    "train-images-idx3-ubyte": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+    "train-labels-idx1-ubyte": "25c81989df183df01b3e8a0aad5dffbe",
+    "t10k-images-idx3-ubyte": "bef4ecab320f06d8554ea6380940ec79",
+    "t10k-labels-idx1-ubyte": "bb300cfdad3c16e7a12a480ee83cd310",
+}
 
-_FASHION = _Family(
-    folder="fashion-mnist",
-    classes=(
-        "T-shirt/top",
-        "trouser",
-        "pullover",
-        "dress",
-        "coat",
-        "sandal",
-        "shirt",
-        "sneaker",
-        "bag",
-        "ankle boot",
-    ),
-    preprocessing=Preprocessing.centred(FASHION_MEAN),
-    remote={
-        f"{stem}.gz": RemoteFile(f"{_FASHION_URL}/{stem}.gz", f"md5:{md5}")
-        for stem, md5 in {
-            "train-images-idx3-ubyte": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-            "train-labels-idx1-ubyte": "25c81989df183df01b3e8a0aad5dffbe",
-            "t10k-images-idx3-ubyte": "bef4ecab320f06d8554ea6380940ec79",
-            "t10k-labels-idx1-ubyte": "bb300cfdad3c16e7a12a480ee83cd310",
-        }.items()
-    },
-    embedded=False,
-)
+_Pair = tuple[Traversable, Traversable]
 
 
 def read_mnist(split: str, places: Locations) -> StoredImages:
     """MNIST from the searched folders, or else the copy inside the package."""
-    return _read(_MNIST, split, places)
+    pair = _find("mnist", split, [*places.search, files("torchtagi.experiments.data")])
+    if pair is None:
+        raise DataError("MNIST is missing from the installed package; reinstall torchtagi")
+    return _read(pair, DIGITS, MNIST_MEAN)
 
 
 def read_fashion_mnist(split: str, places: Locations) -> StoredImages:
     """Fashion-MNIST from the searched folders, or else from its official site."""
-    return _read(_FASHION, split, places)
-
-
-def _read(family: _Family, split: str, places: Locations) -> StoredImages:
-    stems = (f"{_PREFIX[split]}-images-idx3-ubyte", f"{_PREFIX[split]}-labels-idx1-ubyte")
-    image_file, label_file = _find(family, stems, places)
-    images, labels = read_idx(image_file), read_idx(label_file)
-    if images.dtype != np.uint8 or images.ndim != 3 or images.shape[1:] != (28, 28):
-        raise DataError(f"{image_file} must hold uint8 (N, 28, 28), got {images.dtype} {images.shape}")
-    if labels.dtype != np.uint8 or labels.shape != images.shape[:1]:
-        raise DataError(
-            f"{label_file} must hold {len(images)} uint8 labels, one for each image of {image_file}, "
-            f"got {labels.dtype} {labels.shape}"
+    pair = _find("fashion-mnist", split, places.search)
+    if pair is None:
+        images, labels = (
+            obtain(
+                RemoteFile(f"{FASHION_URL}/{stem}.gz", f"md5:{FASHION_MD5[stem]}"),
+                places.cache / "fashion-mnist" / f"{stem}.gz",
+                places,
+            )
+            for stem in _stems(split)
         )
-    if labels.size and labels.max() >= len(family.classes):
-        raise DataError(f"{label_file} has label {labels.max()}, the classes are 0…{len(family.classes) - 1}")
+        pair = images, labels
+    return _read(pair, CLOTHES, FASHION_MEAN)
+
+
+def _stems(split: str) -> tuple[str, str]:
+    prefix = {"train": "train", "test": "t10k"}[split]
+    return f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte"
+
+
+def _find(folder: str, split: str, roots: Iterable[Traversable]) -> _Pair | None:
+    """Images and labels from one and the same folder."""
+    for root in roots:
+        for ending in (".gz", ""):
+            images, labels = (root / folder / f"{stem}{ending}" for stem in _stems(split))
+            if images.is_file() and labels.is_file():
+                return images, labels
+    return None
+
+
+def _read(pair: _Pair, classes: tuple[str, ...], mean: float) -> StoredImages:
+    images, labels = read_idx(pair[0], 28, 28), read_idx(pair[1])
+    if len(labels) != len(images):
+        raise DataError(f"{pair[1]} holds {len(labels)} labels for the {len(images)} images of {pair[0]}")
+    if labels.size and labels.max() >= len(classes):
+        raise DataError(f"{pair[1]} has label {labels.max()}, the classes are 0…{len(classes) - 1}")
     return StoredImages(
         images=torch.from_numpy(images[:, None]),
         labels=torch.from_numpy(labels.astype(np.int64)),
-        classes=family.classes,
-        preprocessing=family.preprocessing,
+        classes=classes,
+        preprocessing=Preprocessing.centred(mean),
     )
 
 
-def _find(family: _Family, stems: tuple[str, str], places: Locations) -> tuple[Traversable, Traversable]:
-    """Images and labels from one and the same folder, fetched if they are nowhere."""
-    folders: list[Traversable] = [root / family.folder for root in places.search]
-    if family.embedded:
-        folders.append(files("torchtagi.experiments.data") / family.folder)
-    for folder in folders:
-        pair = [_plain_or_gzipped(folder, stem) for stem in stems]
-        if pair[0] is not None and pair[1] is not None:
-            return pair[0], pair[1]
-
-    target = places.target / family.folder
-    fetched = []
-    for name in (f"{stem}.gz" for stem in stems):
-        if name not in family.remote:
-            raise DataError(f"{name} is missing from the installed package; reinstall torchtagi")
-        remote = family.remote[name]
-        if not places.may_download:
-            raise missing_file(target / name, remote.url, "downloads are switched off")
-        fetched.append(fetch(remote.url, target / name, remote.checksum, places.progress))
-    return fetched[0], fetched[1]
-
-
-def _plain_or_gzipped(folder: Traversable, stem: str) -> Traversable | None:
-    for name in (f"{stem}.gz", stem):
-        if (folder / name).is_file():
-            return folder / name
-    return None
+def read_idx(file: Traversable, *item: int) -> npt.NDArray[np.uint8]:
+    """The bytes (N, *item) in an idx file, decompressed first if its content is gzip, whatever its name."""
+    try:
+        content = file.read_bytes()
+        if content[:2] == b"\x1f\x8b":
+            content = gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{file} cannot be read: {error}") from error
+    dimensions = 1 + len(item)
+    header = 4 + 4 * dimensions
+    if content[:4] != bytes([0, 0, 8, dimensions]) or len(content) < header:
+        raise DataError(f"{file} is not an idx file of bytes in {dimensions} dimensions: it begins {content[:4]!r}")
+    shape = struct.unpack(f">{dimensions}I", content[4:header])
+    if shape[1:] != item:
+        raise DataError(f"{file} must hold items of shape {item}, got {shape[1:]}")
+    if len(content) != header + math.prod(shape):
+        problem = "is truncated" if len(content) < header + math.prod(shape) else "has bytes left over"
+        raise DataError(f"{file} {problem}: {len(content)} bytes, shape {shape} needs {header + math.prod(shape)}")
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy()

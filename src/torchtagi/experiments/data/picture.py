@@ -8,7 +8,7 @@ lists them, so that a surprising answer can be traced to what the network was sh
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,22 +29,24 @@ class PictureError(ValueError):
     """A file that is not an image, or not one that can be read."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Picture:
     """A uint8 image (1, C, H, W) as the network's preprocessing expects it."""
 
     image: Tensor
-    steps: list[str] = field(default_factory=list)
+    steps: list[str]
 
 
 def read_picture(path: str | Path, channels: int, side: int) -> Picture:
     """Open an image file and bring it to `channels` × `side` × `side`."""
+    if channels != 3 and side != SIDE:
+        raise PictureError(f"grey pictures are prepared for {SIDE} × {SIDE} pixels, not for {side}")
     image, steps = open_image(Path(path))
     if channels == 3:
-        return colour(image, side, steps)
-    if side != SIDE:
-        raise PictureError(f"grey pictures are prepared for {SIDE} × {SIDE} pixels, not for {side}")
-    return digit(image, steps)
+        pixels = torch.from_numpy(colour(image, side, steps)).permute(2, 0, 1)
+    else:
+        pixels = torch.from_numpy(digit(image, steps).round().clip(0, 255).astype(np.uint8))[None]
+    return Picture(pixels[None].contiguous(), steps)
 
 
 def open_image(path: Path) -> tuple[Any, list[str]]:
@@ -79,68 +81,63 @@ def open_image(path: Path) -> tuple[Any, list[str]]:
 
 
 def without_transparency(image: Any, steps: list[str]) -> Any:
+    """Transparent parts become white below dark ink and black below light ink."""
     from PIL import Image
 
     if image.mode.startswith("I") or image.mode == "F":
         # 16 bits and more: Pillow would clip, not scale
         levels = np.asarray(image, dtype=np.float64)
-        low, high = levels.min(), levels.max()
-        top = 65535.0 if low >= 0 and high <= 65535 and image.mode != "F" else max(high, 1.0)
+        whole = image.mode != "F" and levels.min() >= 0 and levels.max() <= 65535
         steps.append("brought it to 256 grey levels")
-        return Image.fromarray((np.clip(levels / top, 0, 1) * 255).round().astype(np.uint8))
+        unit = np.clip(levels / (65535.0 if whole else max(levels.max(), 1.0)), 0, 1)
+        return Image.fromarray((unit * 255).round().astype(np.uint8))
     if "transparency" not in image.info and image.mode not in ("RGBA", "LA", "PA", "La", "RGBa"):
         return image.convert("RGB")
     image = image.convert("RGBA")
     alpha = np.asarray(image.getchannel("A"), dtype=np.float64)
-    if alpha.min() == 255:
-        return image.convert("RGB")
-    grey = np.asarray(image.convert("RGB").convert("L"), dtype=np.float64)
-    drawn = float((grey * alpha).sum() / max(alpha.sum(), 1.0))
-    ground, name = (255, "white") if drawn < 128 else (0, "black")
-    steps.append(f"laid its transparent parts on {name}")
-    paper = Image.new("RGBA", image.size, (ground, ground, ground, 255))
-    return Image.alpha_composite(paper, image).convert("RGB")
+    if alpha.min() < 255:
+        grey = np.asarray(image.convert("RGB").convert("L"), dtype=np.float64)
+        ink = float((grey * alpha).sum() / max(alpha.sum(), 1.0))
+        ground = "white" if ink < 128 else "black"
+        steps.append(f"laid its transparent parts on {ground}")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, ground), image)
+    return image.convert("RGB")
 
 
-def colour(image: Any, side: int, steps: list[str]) -> Picture:
+def colour(image: Any, side: int, steps: list[str]) -> npt.NDArray[np.uint8]:
     """The largest central square, scaled."""
     from PIL import Image, ImageOps
 
-    image = image.convert("RGB")
     if image.size != (side, side):
         steps.append(f"cut its central square and scaled {image.width} × {image.height} to {side} × {side}")
         image = ImageOps.fit(image, (side, side), Image.Resampling.LANCZOS)
-    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)
-    return Picture(pixels[None].contiguous(), steps)
+    return np.array(image.convert("RGB"))
 
 
-def digit(image: Any, steps: list[str]) -> Picture:
+def digit(image: Any, steps: list[str]) -> Pixels:
     """One light digit on black, as MNIST has it."""
-    if image.mode == "RGB":
-        bands = np.asarray(image)
-        if (bands != bands[..., :1]).any():
-            steps.append("turned colours to grey")
+    bands = np.asarray(image.convert("RGB"))
+    if (bands != bands[..., :1]).any():
+        steps.append("turned colours to grey")
     grey = np.asarray(image.convert("L"), dtype=np.float64)
-    low, high = float(grey.min()), float(grey.max())
+    low, high = grey.min(), grey.max()
     if high - low < CONTRAST:
         steps.append("found no digit: the picture is nearly uniform, so the answer below is about an empty field")
-        return as_picture(np.zeros((SIDE, SIDE)), steps)
-    edge = np.concatenate([grey[0], grey[-1], grey[:, 0], grey[:, -1]])
+        return np.zeros((SIDE, SIDE))
     # What touches the edges is the ground; a digit covers the smaller part of them.
-    if float(np.median(edge)) > (low + high) / 2:
+    ground = float(np.median(np.concatenate([grey[0], grey[-1], grey[:, 0], grey[:, -1]])))
+    if ground > (low + high) / 2:
         steps.append("inverted it: dark on light, and the network has seen light on dark")
-        grey = 255 - grey
-        edge = 255 - edge
-    ground = float(np.median(edge))
+        grey, ground = 255 - grey, 255 - ground
     ink = stretched(np.clip(grey - ground, 0, None))
     if grey.shape == (SIDE, SIDE):
         if ground <= CONTRAST and grey.max() >= 255 - CONTRAST:
-            return as_picture(grey, steps)
+            return grey
         steps.append("stretched its contrast")
-        return as_picture(ink, steps)
+        return ink
     steps.append(f"cut the digit out of {grey.shape[1]} × {grey.shape[0]} pixels, scaled it into {BOX} × {BOX}")
     steps.append(f"centred it by its mass in {SIDE} × {SIDE}")
-    return as_picture(centred(scaled(ink)), steps)
+    return centred(scaled(ink))
 
 
 def scaled(ink: Pixels) -> Pixels:
@@ -159,21 +156,13 @@ def scaled(ink: Pixels) -> Pixels:
 
 
 def stretched(ink: Pixels) -> Pixels:
-    brightest = float(ink.max())
-    return ink * (255 / brightest)
+    return np.multiply(ink, 255 / float(ink.max()))
 
 
 def centred(ink: Pixels) -> Pixels:
     """In a black field, its centre of mass on pixel 14, where all of MNIST has it, as far as it stays inside."""
-    height, width = ink.shape
-    row = (ink.sum(1) * np.arange(height)).sum() / ink.sum()
-    column = (ink.sum(0) * np.arange(width)).sum() / ink.sum()
-    top = int(np.clip(round(SIDE / 2 - row), 0, SIDE - height))
-    left = int(np.clip(round(SIDE / 2 - column), 0, SIDE - width))
+    mass = [(ink.sum(1 - axis) * np.arange(size)).sum() / ink.sum() for axis, size in enumerate(ink.shape)]
+    top, left = (int(np.clip(round(SIDE / 2 - m), 0, SIDE - n)) for m, n in zip(mass, ink.shape, strict=True))
     field = np.zeros((SIDE, SIDE))
-    field[top : top + height, left : left + width] = ink
+    field[top : top + ink.shape[0], left : left + ink.shape[1]] = ink
     return field
-
-
-def as_picture(pixels: Pixels, steps: list[str]) -> Picture:
-    return Picture(torch.from_numpy(pixels.round().clip(0, 255).astype(np.uint8))[None, None], steps)

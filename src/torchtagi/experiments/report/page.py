@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import html
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ ALT = {
     "reliability": "accuracy against confidence",
     "uncertain": "the test images with the most uncertain predictions",
     "wrong": "the wrong predictions with the highest confidence",
-    "foreign": "histograms of the predictions' entropy for own and foreign images",
+    "ood": "histograms of the predictions' entropy for test and out-of-distribution images",
     "weights": "histograms of weight means and standard deviations before and after",
 }
 STYLE = """
@@ -77,10 +78,16 @@ def write_report(run: Run, download: bool = False, progress: Callable[[str], Non
     evaluation = evaluate(run, download, say)
     paper_error = evaluation.task.network(run.config["network"]).paper_error if run.method == "tagi" else {}
     say("drawing")
-    figures: dict[str, str] = {}
-    drawn = plots.draw_all(rows, evaluation, paper_error)
+    drawn: dict[str, Callable[[str], plots.Figure | None]] = {
+        "learning": partial(plots.learning_curves, rows, paper_error),
+        "reliability": partial(plots.reliability, evaluation),
+        "uncertain": partial(plots.most_uncertain, evaluation),
+        "wrong": partial(plots.confidently_wrong, evaluation),
+        "ood": partial(plots.ood_entropies, evaluation),
+    }
     if run.method == "tagi":
         drawn["weights"] = weight_plot(run)
+    figures: dict[str, str] = {}
     for name, draw in drawn.items():
         figure, dark = draw("light"), draw("dark")
         if figure is not None and dark is not None:
@@ -97,8 +104,7 @@ def weight_plot(run: Run) -> Callable[[str], plots.Figure]:
         train = data.load(config.task, "train")
         train = train.subset(config.sample_index(len(train))).to("cpu", torch.channels_last)
         prior = prior_network(config, train)
-    posterior, _ = load_model(run)
-    return lambda theme: plots.weights(prior, posterior, theme)
+    return partial(plots.weights, prior, load_model(run)[0])
 
 
 def page(run: Run, rows: list[Row], evaluation: Evaluation, paper_error: dict[int, float], figures: Any) -> str:
@@ -109,12 +115,7 @@ def page(run: Run, rows: list[Row], evaluation: Evaluation, paper_error: dict[in
         f'<p class="soft">{len(rows)} {plural("epoch", len(rows))} of {how_it_learned(run)}; measured on '
         f"{len(evaluation.labels):,} test {thing}s.</p>",
         cards(evaluation, rows, paper_error),
-        section(
-            "How it learned",
-            learning_text(run, rows[-1]),
-            figures["learning"],
-            epoch_table(rows),
-        ),
+        section("How it learned", learning_text(run, rows[-1]), figures["learning"], epoch_table(rows)),
         section(
             "Can its probabilities be trusted?",
             "On the diagonal, of the answers given with 80 % confidence 80 % are right. "
@@ -128,22 +129,19 @@ def page(run: Run, rows: list[Row], evaluation: Evaluation, paper_error: dict[in
         ),
         section(
             "Confidently wrong",
-            "The mistakes made with most confidence; some of them may be the label's.",
-            figures.get("wrong", "<p>There is not a single mistake.</p>"),
+            "The errors made with most confidence; some of them may be the label's.",
+            figures.get("wrong", "<p>There is not a single error.</p>"),
         ),
         section("What is taken for what", "Rows: the truth. Columns: the answer.", confusion_table(evaluation)),
-        foreign_section(evaluation, figures),
-        section(
-            "From prior to posterior",
-            "Above, the weights' means before and after. Below, how far each weight's standard deviation has "
-            "shrunk: at 1 the data said nothing about it; dotted is the median.",
-            figures["weights"],
-        )
-        if "weights" in figures
-        else "",
-        section("Configuration", "", config_table(config)),
+        detection_section(evaluation, figures),
     ]
-    return document(title, parts)
+    if "weights" in figures:
+        text = (
+            "Above, the weights' means before and after. Below, how far each weight's standard deviation has "
+            "shrunk: at 1 the data said nothing about it; dotted is the median."
+        )
+        parts.append(section("From prior to posterior", text, figures["weights"]))
+    return document(title, [*parts, section("Configuration", "", config_table(config))])
 
 
 def document(title: str, parts: Iterable[str]) -> str:
@@ -158,7 +156,7 @@ def document(title: str, parts: Iterable[str]) -> str:
 
 
 def how_it_learned(run: Run) -> str:
-    weights = f"{run.config.get('parameters', 0):,} weights"
+    weights = f"{shown(run.config.get('parameters'), ',')} weights"
     if run.method == "tagi":
         return f"closed-form Gaussian inference (TAGI), {weights}, each with a mean and a variance"
     return f"{html.escape(METHODS[run.method].title)}, {weights}"
@@ -169,20 +167,19 @@ def learning_text(run: Run, last: Row) -> str:
     if run.method == "tagi":
         return (
             f"{start}There is no learning rate; the mean fraction of the messages applied in the last epoch was "
-            f"{last['alpha']:.2f}, the observation noise it ended with {last['noise_std']:.3f}."
+            f"{shown(last.get('alpha'), '.2f')}, the observation noise it ended with "
+            f"{shown(last.get('noise_std'), '.3f')}."
         )
-    return f"{start}The mean training loss of the last epoch was {last['loss']:.4f}."
+    return f"{start}The mean training loss of the last epoch was {shown(last.get('loss'), '.4f')}."
 
 
 def cards(evaluation: Evaluation, rows: list[Row], paper_error: dict[int, float]) -> str:
     values = [(format_score(name, evaluation.scores[name]), label) for name, label in NAMES.items()]
-    for epoch, error in paper_error.items():
-        if epoch in (1, 50):
-            values.append((f"{error:.2f} %", f"the paper's error after {epoch} {plural('epoch', epoch)}"))
-    speed = rows[-1].get("images_per_second")
-    if speed:
-        values.append((f"{speed:,.0f}", "images learned a second"))
-    return card_row(values)
+    values += [
+        (f"{error:.2f} %", f"the paper's error after {epoch} {plural('epoch', epoch)}")
+        for epoch, error in paper_error.items()
+    ]
+    return card_row([*values, (shown(rows[-1].get("images_per_second"), ",.0f"), "images learned a second")])
 
 
 def card_row(values: Iterable[tuple[str, str]]) -> str:
@@ -193,48 +190,46 @@ def card_row(values: Iterable[tuple[str, str]]) -> str:
     return f'<div class="cards">{body}</div>'
 
 
-def foreign_section(evaluation: Evaluation, figures: dict[str, str]) -> str:
-    title = "Does it notice what it has never seen?"
+def detection_section(evaluation: Evaluation, figures: dict[str, str]) -> str:
+    title, ood_set = "Does it notice what it has never seen?", evaluation.task.outside
     if evaluation.detection is None:
         # `note` names the address to fetch it from, which has no place in a page that needs no network
         return section(
             title,
-            f"Not measured: {evaluation.task.outside} is not on this machine. With it, `tagi report` compares how "
-            "uncertain the network is about its images and about its own.",
+            f"Not measured: {ood_set} is not on this machine. With it, `tagi report` compares how uncertain the "
+            "network is about its images and about the test set.",
         )
     body = [
         [MEASURES[name], f"{found['auroc']:.4f}", f"{100 * found['fpr_at_95_tpr']:.1f} %"]
         for name, found in evaluation.detection.items()
     ]
-    own = f"own {evaluation.task.thing}s flagged when 95 % of foreign images are"
+    alarms = f"test {evaluation.task.thing}s flagged when 95 % of out-of-distribution images are"
     return section(
         title,
-        f"Images of {evaluation.task.outside}, of which it knows nothing, against its own test set: by which "
-        "measure of uncertainty can they be told apart, and how well?",
-        figures.get("foreign", ""),
-        table(["measure", "AUROC", own], body),
+        f"Images of {ood_set}, which are out of its distribution, against its own test set: by which measure of "
+        "uncertainty can they be told apart, and how well?",
+        figures.get("ood", ""),
+        table(["measure", "AUROC", alarms], body),
     )
 
 
 def epoch_table(rows: list[Row]) -> str:
     """All measured epochs of a short run; of a long one the first, the last and some between."""
-    rows = [row for row in rows if "error" in row]
-    shown = (
-        rows if len(rows) <= 12 else [row for row in rows if row["epoch"] in (1, 2, 5) or row["epoch"] % 10 == 0]
-    )
-    if shown[-1] is not rows[-1]:
-        shown = [*shown, rows[-1]]
-    shown_reports = {name: label for name, label in REPORTS.items() if name in rows[-1]}
-    heads = ["epoch", "error", "NLL", "ECE", "Brier", "training error", *shown_reports.values(), "img/s"]
+    rows = [row for row in rows if row.get("error") is not None]
+    if len(rows) > 12:
+        rows = [row for row in rows if row["epoch"] in (1, 2, 5) or row["epoch"] % 10 == 0 or row is rows[-1]]
+    scores = {"error": "error", "nll": "NLL", "ece": "ECE", "brier": "Brier"}
+    reports = {name: label for name, label in REPORTS.items() if rows and name in rows[-1]}
+    heads = ["epoch", *scores.values(), "training error", *reports.values(), "img/s"]
     body = [
         [
             str(row["epoch"]),
-            *(format_score(name, row[name]) for name in ("error", "nll", "ece", "brier")),
-            f"{row['train_error']:.2f} %",
-            *(f"{row[name]:.3f}" for name in shown_reports),
-            f"{row['images_per_second']:,.0f}",
+            *(format_score(name, row.get(name)) for name in scores),
+            format_score("error", row.get("train_error")),
+            *(shown(row.get(name), ".3f") for name in reports),
+            shown(row.get("images_per_second"), ",.0f"),
         ]
-        for row in shown
+        for row in rows
     ]
     return table(heads, body)
 
@@ -247,7 +242,7 @@ def confusion_table(evaluation: Evaluation) -> str:
         total = max(sum(counts), 1)
         cells = []
         for answer, count in enumerate(counts):
-            # Mistakes are few: their shade is stretched, a share of 5 % is already full.
+            # Errors are few: their shade is stretched, a share of 5 % is already full.
             strength = 100 * count / total if answer == truth else min(100.0, 2000 * count / total)
             colour = "var(--main)" if answer == truth else "var(--accent)"
             shade = f"background: color-mix(in srgb, {colour} {0.45 * strength:.0f}%, transparent)"
@@ -258,7 +253,9 @@ def confusion_table(evaluation: Evaluation) -> str:
 
 def config_table(config: Row) -> str:
     flat = {key: value for key, value in config.items() if not isinstance(value, dict)}
-    flat.update({f"{name} version": value for name, value in config.get("versions", {}).items()})
+    versions = config.get("versions")
+    if isinstance(versions, dict):
+        flat |= {f"{name} version": value for name, value in versions.items()}
     return table(["", ""], [[key.replace("_", " "), "all" if v is None else str(v)] for key, v in flat.items()])
 
 
@@ -283,10 +280,14 @@ def picture(alt: str, width: int, light: bytes, dark: bytes) -> str:
     )
 
 
+def shown(value: Any, form: str) -> str:
+    """A dash for what was not measured."""
+    return format(value, form) if isinstance(value, int | float) and value == value else "–"
+
+
 def format_score(name: str, value: float | None) -> str:
-    if value is None or value != value:
-        return "–"
-    return f"{value:.2f} %" if name == "error" else f"{value:.4f}"
+    text = shown(value, ".2f" if name == "error" else ".4f")
+    return f"{text} %" if name == "error" and text != "–" else text
 
 
 def plural(word: str, count: int) -> str:

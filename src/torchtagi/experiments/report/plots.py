@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -47,26 +47,22 @@ def themed(theme: str) -> AbstractContextManager[Any]:
     from cycler import cycler
 
     colours = THEMES[theme]
-    settings: Any = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), colours["ink"])
-    return matplotlib.rc_context(
-        {
-            **settings,
-            "axes.edgecolor": colours["soft"],
-            "axes.facecolor": "none",
-            "figure.facecolor": colours["ground"],
-            "axes.prop_cycle": cycler(color=[colours["main"], colours["accent"], colours["soft"], *FURTHER]),
+    soft, ink = colours["soft"], colours["ink"]
+    settings: Any = {
+        **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), ink),
+        **{
+            "axes.edgecolor": soft,
+            "grid.color": soft,
+            "grid.alpha": 0.25,
             "axes.grid": True,
             "axes.axisbelow": True,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "axes.titlesize": 11,
-            "axes.titlelocation": "left",
-            "grid.color": colours["soft"],
-            "grid.alpha": 0.25,
-            "font.size": 10,
-            "legend.frameon": False,
-        }
-    )
+        },
+        **{"axes.facecolor": "none", "figure.facecolor": colours["ground"], "legend.frameon": False},
+        **{"axes.spines.top": False, "axes.spines.right": False, "font.size": 10},
+        **{"axes.titlesize": 11, "axes.titlelocation": "left"},
+        "axes.prop_cycle": cycler(color=[colours["main"], colours["accent"], soft, *FURTHER]),
+    }
+    return matplotlib.rc_context(settings)
 
 
 def blank_figure(width: float, height: float) -> Figure:
@@ -85,33 +81,38 @@ def as_png(figure: Figure) -> bytes:
 def learning_curves(rows: Sequence[Row], paper_error: Mapping[int, float], theme: str = "light") -> Figure:
     """Error and negative log-likelihood over the epochs; the training error at a finer scale."""
     colours = THEMES[theme]
+    measured = [row for row in rows if row.get("error") is not None]
+    epochs = [row["epoch"] for row in measured]
+    last = max(epochs, default=1)
+    known = {epoch: value for epoch, value in paper_error.items() if epoch <= last}
     with themed(theme):
         from matplotlib.ticker import LogFormatter
 
         figure = blank_figure(9, 3.6)
         error, other = figure.subplots(1, 2)
-        seen, curve = training_curve(rows)
-        error.plot(seen, curve, color=colours["soft"], linewidth=1.2, label="training, before learning it")
-        rows = [row for row in rows if "error" in row]
-        epochs = [row["epoch"] for row in rows]
-        error.plot(epochs, [row["error"] for row in rows], marker="o", markersize=4, label="test")
-        known = {epoch: value for epoch, value in paper_error.items() if epoch <= max(epochs, default=1)}
+        error.plot(
+            *training_curve(rows), color=colours["soft"], linewidth=1.2, label="training, before learning it"
+        )
+        error.plot(epochs, column(measured, "error"), "o-", markersize=4, label="test")
         if known:
-            error.plot(
-                list(known), list(known.values()), "x", color=colours["accent"], markersize=8, label="paper, test"
-            )
-        error.set(xlabel="epoch", ylabel="error, %", yscale="log", xlim=(0, max(epochs, default=1) + 0.05))
-        error.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.4)))  # some labels within a decade
-        error.legend()
-        other.plot(epochs, [row["nll"] for row in rows], marker="o", markersize=4, label="negative log-likelihood")
-        other.plot(epochs, [row["ece"] for row in rows], marker="s", markersize=4, label="calibration error")
-        other.set(xlabel="epoch", yscale="log", xlim=(0, max(epochs, default=1) + 0.05))
-        other.legend()
+            paper = {"color": colours["accent"], "markersize": 8, "label": "paper, test"}
+            error.plot(list(known), list(known.values()), "x", **paper)
+        error.set(ylabel="error, %")
+        other.plot(epochs, column(measured, "nll"), "o-", markersize=4, label="negative log-likelihood")
+        other.plot(epochs, column(measured, "ece"), "s-", markersize=4, label="calibration error")
         for axes in (error, other):
+            axes.set(xlabel="epoch", yscale="log", xlim=(0, last + 0.05))
             axes.yaxis.set_major_formatter("{x:g}")
             axes.grid(which="minor", alpha=0.12)
             axes.xaxis.get_major_locator().set_params(integer=len(epochs) > 3)
+            axes.legend()
+        error.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.4)))  # some labels within a decade
     return figure
+
+
+def column(rows: Sequence[Row], name: str) -> list[float]:
+    """NaN where it was not measured."""
+    return [float("nan") if row.get(name) is None else row[name] for row in rows]
 
 
 def training_curve(rows: Sequence[Row]) -> tuple[list[float], list[float]]:
@@ -120,13 +121,12 @@ def training_curve(rows: Sequence[Row]) -> tuple[list[float], list[float]]:
     error: list[float] = []
     for row in rows:
         points = row.get("train_curve") or []
-        start = seen[-1] if seen else 0.0
         for images, value in points:
             seen.append(row["epoch"] - 1 + images / points[-1][0])
             error.append(value if value > 0 else float("nan"))
         if not points:
-            seen.append(max(start, row["epoch"]))
-            error.append(row["train_error"])
+            seen.append(row["epoch"])
+            error += column([row], "train_error")
     return seen, error
 
 
@@ -135,41 +135,32 @@ def reliability(evaluation: Evaluation, theme: str = "light") -> Figure:
     colours = THEMES[theme]
     bins = metrics.reliability_bins(evaluation.prediction.probs, evaluation.labels)
     filled = bins.counts > 0
-    middle = (bins.edges[:-1] + bins.edges[1:]) / 2
-    width = float(bins.edges[1] - bins.edges[0])
+    accuracy, counts = bins.accuracy[filled], bins.counts[filled]
+    middle = ((bins.edges[:-1] + bins.edges[1:]) / 2)[filled]
+    spread = (accuracy * (1 - accuracy) / counts).sqrt()
     with themed(theme):
         figure = blank_figure(4.6, 5)
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
         above.plot([0, 1], [0, 1], color=colours["soft"], linewidth=1, label="perfect")
-        accuracy, counts = bins.accuracy[filled], bins.counts[filled]
-        spread = (accuracy * (1 - accuracy) / counts).sqrt()
-        above.errorbar(
-            bins.confidence[filled].tolist(),
-            accuracy.tolist(),
-            yerr=spread.tolist(),
-            marker="o",
-            markersize=5,
-            linewidth=1.2,
-            capsize=2,
-            color=colours["main"],
-            label="this network",
-        )
+        style = {"marker": "o", "markersize": 5, "linewidth": 1.2, "capsize": 2, "label": "this network"}
+        confidence = bins.confidence[filled].tolist()
+        above.errorbar(confidence, accuracy.tolist(), spread.tolist(), color=colours["main"], **style)
         above.set(ylabel="accuracy", xlim=(0, 1), ylim=(0, 1.02))
         above.set_title(f"expected calibration error {evaluation.scores['ece']:.4f}")
         above.legend(loc="upper left")
-        below.bar(middle[filled].tolist(), counts.tolist(), width=width * 0.9, color=colours["main"], alpha=0.7)
+        width = 0.9 * float(bins.edges[1] - bins.edges[0])
+        below.bar(middle.tolist(), counts.tolist(), width=width, color=colours["main"], alpha=0.7)
         below.set(xlabel="confidence", ylabel="images", yscale="log", ylim=(0.7, None))
     return figure
 
 
 def most_uncertain(evaluation: Evaluation, theme: str = "light") -> Figure:
     """The test images of largest entropy."""
-    chosen = evaluation.prediction.entropy.argsort(descending=True)[:GALLERY]
-    return gallery(evaluation, chosen, theme)
+    return gallery(evaluation, evaluation.prediction.entropy.argsort(descending=True)[:GALLERY], theme)
 
 
 def confidently_wrong(evaluation: Evaluation, theme: str = "light") -> Figure | None:
-    """The mistakes made with most confidence; None if there are no mistakes."""
+    """The errors made with most confidence; None if there are no errors."""
     wrong = torch.nonzero(evaluation.prediction.labels != evaluation.labels)[:, 0]
     if not len(wrong):
         return None
@@ -179,8 +170,7 @@ def confidently_wrong(evaluation: Evaluation, theme: str = "light") -> Figure | 
 
 def gallery(evaluation: Evaluation, chosen: Tensor, theme: str) -> Figure:
     """Images with the truth and the two likeliest answers."""
-    colours = THEMES[theme]
-    names = evaluation.test.classes
+    colours, names = THEMES[theme], evaluation.test.classes
     pictures = evaluation.test.to_uint8(evaluation.test.images[chosen]).permute(0, 2, 3, 1).numpy()
     short = max(len(name) for name in names) <= 2
     # A cell is one wide and so much high: the title above the picture has two lines, or three.
@@ -191,49 +181,35 @@ def gallery(evaluation: Evaluation, chosen: Tensor, theme: str) -> Figure:
         figure.set_layout_engine("none")
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_axis_off()
-        for place, (pixels, i) in enumerate(zip(pictures, chosen.tolist(), strict=True)):
-            row, column = divmod(place, columns)
-            bottom = (row + 1) * pitch
-            probs = evaluation.prediction.probs[i]
+        for cell, (pixels, i) in enumerate(zip(pictures, chosen.tolist(), strict=True)):
+            left, bottom = cell % columns, (cell // columns + 1) * pitch
+            probs, truth = evaluation.prediction.probs[i], int(evaluation.labels[i])
             best = probs.argsort(descending=True)[:2].tolist()
-            truth = int(evaluation.labels[i])
             guess = ("   " if short else "\n").join(f"{names[c]}: {100 * float(probs[c]):.0f}%" for c in best)
-            axes.imshow(
-                pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels,
-                cmap="gray",
-                vmin=0,
-                vmax=255,
-                extent=(column + 0.04, column + 0.96, bottom, bottom - 0.92),
-            )
-            axes.text(
-                column + 0.5,
-                bottom - 0.95,
-                f"is {names[truth]}\n{guess}",
-                fontsize=8,
-                ha="center",
-                va="bottom",
-                color=colours["ink"] if best[0] == truth else colours["accent"],
-            )
+            extent = (left + 0.04, left + 0.96, bottom, bottom - 0.92)
+            axes.imshow(pixels.squeeze(), cmap="gray", vmin=0, vmax=255, extent=extent)
+            style = {"fontsize": 8, "ha": "center", "va": "bottom"}
+            colour = colours["ink" if best[0] == truth else "accent"]
+            axes.text(left + 0.5, bottom - 0.95, f"is {names[truth]}\n{guess}", color=colour, **style)
         axes.set(xlim=(0, columns), ylim=(rows * pitch + 0.02, 0), aspect="auto")
     return figure
 
 
-def foreign_images(evaluation: Evaluation, theme: str = "light") -> Figure | None:
-    """How uncertain the network is about its own images and about foreign ones; None if there are none."""
-    if evaluation.outside is None:
+def ood_entropies(evaluation: Evaluation, theme: str = "light") -> Figure | None:
+    """The entropies of test and out-of-distribution images; None if there are none of the latter."""
+    if evaluation.ood is None:
         return None
-    colours = THEMES[theme]
-    inside, outside = evaluation.prediction.entropy, evaluation.outside.entropy
-    edges = torch.linspace(0, float(torch.cat([inside, outside]).max()) * 1.001, 41).tolist()
+    entropies = {
+        evaluation.task.name: evaluation.prediction.entropy,
+        evaluation.task.outside: evaluation.ood.entropy,
+    }
+    edges = torch.linspace(0, float(torch.cat(list(entropies.values())).max()) * 1.001, 41).tolist()
     with themed(theme):
         figure = blank_figure(6, 3.4)
         axes = figure.subplots()
-        for values, colour, label in (
-            (inside, colours["main"], evaluation.task.name),
-            (outside, colours["accent"], evaluation.task.outside),
-        ):
+        for colour, (label, values) in zip(("main", "accent"), entropies.items(), strict=True):
             weights = torch.full_like(values, 100 / len(values)).numpy()
-            axes.hist(values.numpy(), edges, weights=weights, color=colour, alpha=0.55, label=label)
+            axes.hist(values.numpy(), edges, weights=weights, color=THEMES[theme][colour], alpha=0.55, label=label)
         axes.set(xlabel="entropy of the prediction, nats", ylabel="% of the images", yscale="log")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.legend()
@@ -247,8 +223,7 @@ def weights(prior: nn.Module, posterior: nn.Module, theme: str = "light") -> Fig
     with themed(theme):
         figure = blank_figure(2.4 * len(pairs) + 0.6, 4.6)
         grid = figure.subplots(2, len(pairs), squeeze=False)
-        for column, (name, before, after) in enumerate(pairs):
-            top, bottom = grid[0][column], grid[1][column]
+        for (top, bottom), (name, before, after) in zip(grid.T, pairs, strict=True):
             means = [part.mean.detach().flatten() for part in (before, after)]
             limit = quantile(torch.cat(means).abs())
             edges = torch.linspace(-limit, limit, 51).tolist()
@@ -289,18 +264,3 @@ def spread_out(pairs: list[Any]) -> list[Any]:
 def quantile(values: Tensor, share: float = 0.999) -> float:
     """Without `torch.quantile`'s limit on the number of values."""
     return float(values.kthvalue(max(1, int(share * len(values)))).values)
-
-
-def draw_all(
-    rows: Sequence[Row],
-    evaluation: Evaluation,
-    paper_error: Mapping[int, float],
-) -> dict[str, Callable[[str], Figure | None]]:
-    """Every plot that any method's run has by its file name, each a function of the theme."""
-    return {
-        "learning": lambda theme: learning_curves(rows, paper_error, theme),
-        "reliability": lambda theme: reliability(evaluation, theme),
-        "uncertain": lambda theme: most_uncertain(evaluation, theme),
-        "wrong": lambda theme: confidently_wrong(evaluation, theme),
-        "foreign": lambda theme: foreign_images(evaluation, theme),
-    }

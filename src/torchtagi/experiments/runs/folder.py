@@ -73,9 +73,10 @@ class Run:
         if not (folder / CONFIG).is_file():
             raise RunError(f"{folder} is not a run: it has no {CONFIG}")
         config = read_json(folder / CONFIG)
-        missing = [name for name in IDENTITY if name not in config]
-        if missing:
-            raise RunError(f"{folder / CONFIG} does not say its {', '.join(missing)}")
+        kinds = dict.fromkeys(IDENTITY, str) | {"seed": int}
+        wrong = [name for name, kind in kinds.items() if not isinstance(config.get(name), kind)]
+        if wrong:
+            raise RunError(f"{folder / CONFIG} does not say its {', '.join(wrong)} (seed as a number, others as text)")
         return cls(folder, config)
 
     # ---- metrics -----------------------------------------------------------------------------------------
@@ -93,6 +94,9 @@ class Run:
                     raise TypeError
             except (json.JSONDecodeError, KeyError, TypeError) as error:
                 raise RunError(f"{path}, line {number} is not a row of metrics: {line[:60]!r}") from error
+            wrong = [key for key, value in row.items() if isinstance(value, str | dict) and key != "judge"]
+            if wrong:
+                raise RunError(f"{path}, line {number}: {wrong[0]} must be a number, got {row[wrong[0]]!r}")
             rows.append(row)
         return rows
 

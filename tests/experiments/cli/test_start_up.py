@@ -1,0 +1,137 @@
+"""The command as a process: encodings, Ctrl-C, closed pipes, and how little `tagi --help` loads."""
+
+import importlib
+import io
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import torchtagi
+from torchtagi.experiments import cli
+from torchtagi.experiments.cli import evaluate as evaluate_command
+from torchtagi.experiments.cli.app import COMMANDS
+from torchtagi.experiments.cli.app import run as tagi
+from torchtagi.experiments.runs.folder import Run
+
+SOURCE = str(Path(torchtagi.__file__).parents[1])
+
+
+def start(*arguments: str, path: str = SOURCE, **environment: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "torchtagi_command", *arguments],
+        env={**os.environ, "PYTHONPATH": path, "TAGI_OFFLINE": "1", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("command", [None, *COMMANDS])
+def test_help_in_any_encoding(command, encoding, monkeypatch):
+    out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "argv", ["tagi", *([command] if command else []), "--help"])
+    monkeypatch.setattr("torchtagi.experiments.cli.memory.keep_freed_memory", lambda: True)
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 0
+    out.flush()
+    text = out.buffer.getvalue().decode(encoding)
+    assert f"Usage: tagi {command or '[OPTIONS]'}" in text
+    assert "--help" in text
+
+
+def test_help_where_the_locale_has_no_utf8():
+    child = start("train", "--help", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    out, err = child.communicate(timeout=60)
+    assert (child.returncode, err) == (0, b"")
+    assert b"Usage: tagi train" in out
+    assert out.isascii()
+
+
+def test_listing_the_commands_imports_none_of_them():
+    """In a process whose output is ASCII."""
+    script = (
+        "import atexit, sys; from torchtagi.experiments.cli import main; sys.argv = ['tagi', '--help'];"
+        "atexit.register(lambda: print(*sorted(name for name in sys.modules if name.count('.') > 1)));"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": SOURCE, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    *shown, modules = done.stdout.decode("ascii").splitlines()
+    for command in COMMANDS:
+        assert any(command in line.split() for line in shown)
+    ours = [name for name in modules.split() if name.startswith("torchtagi.experiments.")]
+    assert ours == [f"torchtagi.experiments.cli{name}" for name in ("", ".app", ".memory", ".shared")]
+
+
+def test_ctrl_c_while_torch_is_imported(tmp_path):
+    """A torch that takes a minute, and would turn a KeyboardInterrupt into something else."""
+    (tmp_path / "torch.py").write_text(
+        "import time\nprint('importing', flush=True)\n"
+        "try:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    raise ImportError('half a torch') from None\n"
+    )
+    child = start("--help", path=f"{tmp_path}{os.pathsep}{SOURCE}")
+    assert child.stdout.readline() == b"importing\n"
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert (child.returncode, err) == (130, b"Error: stopped\n")
+
+
+@pytest.mark.parametrize("moment", ["importing", "working"])
+def test_ctrl_c_before_and_in_a_command(moment, monkeypatch, capsys):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    if moment == "importing":
+        monkeypatch.setattr(importlib, "import_module", interrupted)
+    else:
+        monkeypatch.setattr(Run, "open", interrupted)
+    assert tagi(["evaluate", "run"]) == 130
+    assert capsys.readouterr().err == "Error: stopped\n"
+
+
+@pytest.mark.parametrize("arguments", [["results", "."], ["results", ".", "--json"]])
+def test_a_closed_pipe_is_silent(arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = Run.create("r", {"task": "mnist", "network": "cnn", "setting": "default", "seed": 0})
+    run.add_metrics({"epoch": 1, "error": 1.0})
+    child = start(*arguments, PYTHONUNBUFFERED="")  # buffered, as usual: some writes come only at the end
+    child.stdout.close()  # before anything is written, so that the first write fails
+    assert child.stderr.read() == b""
+    child.stderr.close()
+    assert child.wait(timeout=60) in (0, 1)
+
+
+def test_an_unexpected_error_is_one_line_too(monkeypatch, capsys):
+    def broken(*arguments, **options):
+        raise KeyError("[red]x[/nope]\nsecond line")
+
+    monkeypatch.setattr(evaluate_command.Run, "open", broken)
+    assert tagi(["evaluate", "run"]) == 1
+    expected = (
+        r"Error: KeyError: '[red]x[/nope]\nsecond line' (unexpected; with TAGI_DEBUG=1 the same command shows"
+    )
+    err = capsys.readouterr().err
+    assert err.startswith(expected)
+    assert err.count("\n") == 1
+    monkeypatch.setenv("TAGI_DEBUG", "1")
+    with pytest.raises(KeyError):
+        tagi(["evaluate", "run"])
+
+
+def test_a_full_disk_is_told_with_its_remedy(monkeypatch, capsys):
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(evaluate_command.Run, "open", full)
+    assert tagi(["evaluate", "run"]) == 1
+    assert capsys.readouterr().err == "Error: No space left on device; free some and run the command again\n"
