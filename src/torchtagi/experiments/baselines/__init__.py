@@ -1,16 +1,16 @@
-"""TAGI's rivals on the same architectures, data and harness: backpropagation and its Bayesian relatives."""
+"""The methods that TAGI is compared with, on the same architectures, data and training loop."""
 
-from torchtagi.experiments.baselines.config import RivalConfig, configure_rival
+from torchtagi.experiments.baselines.config import BaselineConfig, configure_baseline
 from torchtagi.experiments.baselines.methods import METHODS, Method, find_method
-from torchtagi.experiments.baselines.training import LEARNERS, RivalTraining, load_rival
+from torchtagi.experiments.baselines.training import LEARNERS, BaselineTraining, load_baseline
 
 __all__ = [
     "LEARNERS",
     "METHODS",
+    "BaselineConfig",
+    "BaselineTraining",
     "Method",
-    "RivalConfig",
-    "RivalTraining",
-    "configure_rival",
+    "configure_baseline",
     "find_method",
-    "load_rival",
+    "load_baseline",
 ]

@@ -1,4 +1,4 @@
-"""What a rival's training was asked for."""
+"""What a baseline's training was asked for."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing import Any
 import torch
 
 from torchtagi.experiments.baselines.methods import Hyperparameters, find_method
-from torchtagi.experiments.classify.config import NOT_IN_SETTING, configure, describe_change
+from torchtagi.experiments.classify.config import configure
 from torchtagi.experiments.classify.tasks import find_task
 from torchtagi.experiments.runs.config import ClassifierConfig, whole
 from torchtagi.experiments.runs.folder import Row
 
+BATCH_SIZE = 64
+
 
 @dataclass(frozen=True)
-class RivalConfig(ClassifierConfig):
-    """Everything that decides what a rival's run becomes; `configure_rival` fills it in."""
+class BaselineConfig(ClassifierConfig):
+    """Everything that decides what a baseline's run becomes; `configure_baseline` fills it in."""
 
     method: str
     hyperparameters: Hyperparameters
-    held_out: int
+    held_out: int = 0
     """So many of the training images are not learned, but measured on in place of the test set: for tuning. They
     are the last of the `samples`."""
     fold: int = 0
@@ -39,11 +41,6 @@ class RivalConfig(ClassifierConfig):
         if self.samples is not None:
             self.held_out_of(self.samples)
 
-    @property
-    def open_ended(self) -> bool:
-        """A schedule that ends at zero ends with the epochs it was made for."""
-        return self.hyperparameters["schedule"] == "constant"
-
     def held_out_of(self, images: int) -> range:
         """Which of so many images are held out."""
         end = images - self.fold * self.held_out
@@ -56,56 +53,42 @@ class RivalConfig(ClassifierConfig):
         """A hyperparameter that is a number."""
         return float(self.hyperparameters[name])
 
-    def count(self, name: str) -> int:
-        """A hyperparameter that is a whole number."""
-        return int(self.hyperparameters[name])
+    def count(self, name: str, otherwise: int = 1) -> int:
+        """A hyperparameter that is a whole number; `otherwise` where the method does not have it."""
+        return int(self.hyperparameters.get(name, otherwise))
 
-    def network_of(self) -> torch.nn.Module:
+    def build_network(self) -> torch.nn.Module:
         """The architecture as an ordinary torch network, with the classes as its outputs."""
         task = find_task(self.task)
         return task.network(self.network).build(len(task.classes), layers=torch.nn)
 
     def as_json(self) -> Row:
         with torch.random.fork_rng(devices=[]):
-            weights = sum(parameter.numel() for parameter in self.network_of().parameters())
-        return {**super().as_json(), "parameters": weights * int(self.hyperparameters.get("members", 1))}
+            weights = sum(parameter.numel() for parameter in self.build_network().parameters())
+        return {**super().as_json(), "parameters": weights * self.count("members")}
 
 
-def configure_rival(
+def configure_baseline(
     task: str,
     method: str,
     network: str | None = None,
     hyperparameters: Hyperparameters | None = None,
     **changes: Any,
-) -> RivalConfig:
-    """A method's defaults with `changes`. The images, their variation and their number are TAGI's own."""
-    kind = find_method(method)
-    ours = configure(task, network)
+) -> BaselineConfig:
+    """A method's defaults with `changes`. The images, their augmentation and their number are TAGI's own."""
+    kind, tagi = find_method(method), configure(task, network)
+    values = kind.hyperparameters(hyperparameters or {})
     base: dict[str, Any] = {
-        "task": task,
-        "network": ours.network,
-        "method": method,
+        "network": tagi.network,
+        "setting": "-".join(filter(None, (method, kind.describe(values)))),
         "seed": 0,
-        "epochs": ours.epochs,
-        "batch_size": kind.batch_size,
-        "hyperparameters": kind.hyperparameters(hyperparameters or {}),
-        "augment": ours.augment,
-        "augment_from": ours.augment_from,
+        "epochs": tagi.epochs,
+        "batch_size": BATCH_SIZE,
+        "augment": tagi.augment,
+        "augment_from": tagi.augment_from,
         "samples": None,
-        "draw_samples": False,
-        "held_out": 0,
-        "fold": 0,
         "test_samples": None,
-        "measure_every": 1,
         "device": "cpu",
-        "threads": ours.threads,
+        "threads": tagi.threads,
     }
-    unknown = [name for name in changes if name not in base]
-    if unknown:
-        raise TypeError(f"configure_rival() has no setting {', '.join(unknown)}")
-    values = {**base, **changes}
-    setting = method + kind.describe(values["hyperparameters"])
-    for name in changes:
-        if name not in (*NOT_IN_SETTING, "method", "hyperparameters") and values[name] != base[name]:
-            setting += describe_change(name, values[name])
-    return RivalConfig(setting=setting, **values)
+    return BaselineConfig(task=task, method=method, hyperparameters=values, **{**base, **changes})

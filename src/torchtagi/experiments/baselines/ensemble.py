@@ -1,4 +1,4 @@
-"""Deep ensembles (Lakshminarayanan et al. 2017): several networks of different beginnings, averaged.
+"""Deep ensembles (Lakshminarayanan et al. 2017): several networks of different initialisations, averaged.
 
 Members see the same batches. What makes them differ is their initialisation, by far the larger part of an
 ensemble's diversity (Fort et al. 2019).
@@ -13,19 +13,21 @@ import torch
 from torch import Tensor
 
 from torchtagi.experiments.baselines.backprop import Backprop
-from torchtagi.experiments.baselines.config import RivalConfig
-from torchtagi.experiments.baselines.rival import Rival
+from torchtagi.experiments.baselines.baseline import Baseline
+from torchtagi.experiments.baselines.config import BaselineConfig
 
 
-class Ensemble(Rival):
+class Ensemble(Baseline):
     """`members` networks trained by Adam; the spread of their answers is the epistemic part."""
 
-    def __init__(self, config: RivalConfig, images: int) -> None:
+    def __init__(self, config: BaselineConfig, images: int) -> None:
         super().__init__(config, images)
         count = config.count("members")
         # ensembles of different seeds share no member
         seeds = range(config.seed * count, (config.seed + 1) * count)
         self.members = [Backprop(dataclasses.replace(config, seed=seed), images) for seed in seeds]
+        for member in self.members:
+            member.steps = self.steps
         torch.manual_seed(config.seed)
 
     def step(self, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
@@ -37,14 +39,9 @@ class Ensemble(Rival):
         for member in self.members:
             yield from member.draws(images, 1)
 
-    def tensors(self) -> dict[str, Tensor]:
+    def state(self) -> dict[str, Tensor]:
         return {
             f"member{index}.{key}": value
             for index, member in enumerate(self.members)
-            for key, value in member.tensors().items()
+            for key, value in member.state().items()
         }
-
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        for index, member in enumerate(self.members):
-            prefix = f"member{index}."
-            member.load({key.removeprefix(prefix): v for key, v in tensors.items() if key.startswith(prefix)})

@@ -1,4 +1,4 @@
-"""A rival in the training loop, and a trained one from its run folder."""
+"""A baseline in the training loop, and a trained one from its run folder."""
 
 from __future__ import annotations
 
@@ -9,41 +9,40 @@ import torch
 
 from torchtagi.experiments import data
 from torchtagi.experiments.baselines.backprop import Backprop
-from torchtagi.experiments.baselines.config import RivalConfig
+from torchtagi.experiments.baselines.baseline import Baseline
+from torchtagi.experiments.baselines.config import BaselineConfig
 from torchtagi.experiments.baselines.dropout import McDropout
 from torchtagi.experiments.baselines.ensemble import Ensemble
-from torchtagi.experiments.baselines.ivon import IvonLearner
+from torchtagi.experiments.baselines.ivon import Ivon
 from torchtagi.experiments.baselines.laplace import LastLayerLaplace
-from torchtagi.experiments.baselines.rival import Rival
 from torchtagi.experiments.baselines.vogn import VognLearner
-from torchtagi.experiments.classify.learner import Predictor
 from torchtagi.experiments.classify.loop import Loop
 from torchtagi.experiments.runs.folder import Row, Run
 
-LEARNERS: Mapping[str, type[Rival]] = {
+LEARNERS: Mapping[str, type[Baseline]] = {
     "sgd": Backprop,
     "adam": Backprop,
     "mc-dropout": McDropout,
     "laplace": LastLayerLaplace,
     "vogn": VognLearner,
-    "ivon": IvonLearner,
+    "ivon": Ivon,
     "ensemble": Ensemble,
 }
 
 
-class RivalTraining(Loop[RivalConfig]):
-    """A rival's run under way."""
+class BaselineTraining(Loop[BaselineConfig]):
+    """A baseline's run under way."""
 
     @staticmethod
-    def read_config(content: Row) -> RivalConfig:
-        return RivalConfig.from_json(content)
+    def read_config(content: Row) -> BaselineConfig:
+        return BaselineConfig.from_json(content)
 
     @staticmethod
-    def make_learner(config: RivalConfig, train: data.ImageSet) -> Rival:
+    def make_learner(config: BaselineConfig, train: data.ImageSet) -> Baseline:
         return LEARNERS[config.method](config, len(train))
 
     @staticmethod
-    def split(config: RivalConfig, sets: data.TrainTest) -> data.TrainTest:
+    def split(config: BaselineConfig, sets: data.TrainTest) -> data.TrainTest:
         """Images held out take the test set's place."""
         sets = Loop.split(config, sets)
         if not config.held_out:
@@ -53,12 +52,12 @@ class RivalTraining(Loop[RivalConfig]):
         return data.TrainTest(sets.train.subset(~held_out), sets.train.subset(held_out))
 
 
-def load_rival(run: Run, device: str = "cpu") -> Predictor:
+def load_baseline(run: Run, device: str = "cpu") -> Baseline:
     """What learned in `run`, ready to predict."""
     run.require_checkpoint()
-    config = dataclasses.replace(RivalConfig.from_json(run.config), device=device)
+    config = dataclasses.replace(BaselineConfig.from_json(run.config), device=device)
     images = int(run.read_tensors()[0].get("images", torch.tensor(1)))
     with torch.random.fork_rng(devices=[]):  # an initialisation is drawn, for nothing here
-        rival = LEARNERS[config.method](config, images)
-    rival.restore(run)
-    return rival
+        baseline = LEARNERS[config.method](config, images)
+    baseline.restore(run)
+    return baseline

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from torchtagi import metrics
 from torchtagi.experiments import data
-from torchtagi.experiments.baselines import load_rival
+from torchtagi.experiments.baselines import load_baseline
 from torchtagi.experiments.classify.learner import Predictor
 from torchtagi.experiments.classify.prediction import Scores, channels_last, predict, scores
 from torchtagi.experiments.classify.tasks import Task, find_task
@@ -117,7 +117,7 @@ def load_predictor(run: Run, device: str = "cpu") -> Predictor:
     """Whatever learned in `run`, ready to predict."""
     if run.method == "tagi":
         return GaussianPredictor(*load_model(run, device))
-    return load_rival(run, device)
+    return load_baseline(run, device)
 
 
 def evaluate(run: Run, download: bool = True, progress: Callable[[str], None] | None = None) -> Evaluation:

@@ -8,10 +8,12 @@ from typing import Annotated
 
 import typer
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from torchtagi.experiments.classify.tasks import TASKS
 from torchtagi.experiments.cli.shared import AsJson, console, one_line_errors
+from torchtagi.experiments.compare.runner import reading
 from torchtagi.experiments.runs.folder import Row, Run, recorded, result_rows
 
 SHOWN = {"nll": "NLL", "ece": "ECE", "auroc_ovr": "AUROC"}
@@ -27,7 +29,7 @@ def results(
     if as_json:
         print(json.dumps(result_rows(runs), indent=1))
     elif not runs:
-        console.print(f"no recorded runs in {folder}")
+        console.print(f"no recorded runs in {escape(str(folder))}")
     else:
         console.print(result_table(runs))
 
@@ -40,16 +42,17 @@ def result_table(runs: list[Run]) -> Table:
     for name in ("seed", "epoch", "error %", "paper %", *SHOWN.values()):
         table.add_column(name, justify="right", no_wrap=True)
     for run in runs:
-        rows = result_rows([run])
-        for row in rows[:1] + rows[1:][-1:]:
-            table.add_row(*result_line(row), end_section=row is rows[-1])
+        with reading(run.folder):
+            rows = result_rows([run])
+            for row in rows[:1] + rows[1:][-1:]:
+                table.add_row(*map(escape, result_line(row)), end_section=row is rows[-1])
     return table
 
 
 def result_line(row: Row) -> list[str]:
     def number(name: str, form: str) -> str:
         value = row.get(name)
-        return "–" if value is None else format(value, form)
+        return "–" if value is None else format(float(value), form)
 
     return [
         *(str(row[name]) for name in ("task", "network", "setting", "seed", "epoch")),

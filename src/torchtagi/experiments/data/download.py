@@ -12,10 +12,11 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import BinaryIO
 
+from filelock import FileLock
+
 from torchtagi.experiments.data.atomic import publish
 from torchtagi.experiments.data.errors import DataError
 from torchtagi.experiments.data.locations import Progress
-from torchtagi.experiments.runs.locking import exclusive
 
 _CHUNK_BYTES = 1 << 18
 _TRANSIENT_STATUS = frozenset({408, 429, 500, 502, 503, 504})
@@ -61,7 +62,7 @@ def fetch(
     download = _Download(url, destination, checksum, progress, timeout, attempts, backoff)
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
-        with exclusive(destination.parent / ".download.lock"):
+        with FileLock(destination.parent / ".download.lock"):
             if not _matches(destination, checksum):
                 download.complete_part()
                 publish(download.part, destination)
