@@ -38,7 +38,9 @@ def test_rows_are_the_runs_and_nothing_is_repeated(tmp_path, monkeypatch):
         run = Run.open(tmp_path / "s" / row["axis"] / row["value"] / "seed0")
         assert (row["error"], row["diverged"]) == (run.metrics()[-1]["error"], 0)
     assert (rows[-1]["error"], rows[-1]["diverged"]) == (None, 1)
-    configs = {p.parent.parent.name: Run.open(p.parent).config for p in (tmp_path / "s").glob("*/*/seed0/config.json")}
+    configs = {
+        p.parent.parent.name: Run.open(p.parent).config for p in (tmp_path / "s").glob("*/*/seed0/config.json")
+    }
     assert (configs["0.3"]["noise_std"], configs["0.3"]["learn_noise"]) == (0.3, False)
     assert configs["4"]["batch_size"] == 4
     assert configs["0.03"]["hyperparameters"]["learning_rate"] == 0.03

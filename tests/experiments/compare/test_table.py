@@ -28,7 +28,11 @@ def test_a_row_has_the_means_over_the_finished_seeds():
     assert (row["seeds"], row["diverged"], row["error"], row["train_error"]) == (2, 1, 2.5, 3.0)
     assert row["error_std"] == pytest.approx(4.5**0.5)
     assert (row["ood_auroc"], row["brier"]) == (0.75, None)
-    assert (cell(row, "error"), cell(row, "error", spread=False), cell(row, "brier")) == ("2.50 ± 2.12", "2.50", "–")
+    assert (cell(row, "error"), cell(row, "error", spread=False), cell(row, "brier")) == (
+        "2.50 ± 2.12",
+        "2.50",
+        "–",
+    )
     assert entry_row("vogn", [run(1.0)])["train_error"] is None, "networks drawn answered"
     lost = entry_row("adam", [{"diverged": "the loss is nan"}])
     assert (lost["error"], lost["seeds"], lost["diverged"]) == (None, 0, 1)

@@ -55,13 +55,16 @@ def configs_of(runner: Runner, methods: Sequence[str], seed: int) -> dict[str, A
 
 
 def collect_sweep(folder: Path) -> list[Row]:
-    """The final errors of the runs in sweep.json, in the order of axes and values."""
+    """The final errors in sweep.json, in the order of axes and values; a recorded one may have `rows` only."""
     with reading(folder / SWEEP):
+        content = read_study(folder, SWEEP)
         groups: dict[tuple[str, str], list[Row]] = {}
-        for name, run in read_study(folder, SWEEP)["runs"].items():
+        for name, run in content["runs"].items():
             axis, value, _ = name.split("/")
             groups.setdefault((axis, value), []).append(run)
-        return [value_row(*group, groups[group]) for group in sorted(groups, key=order_of)]
+        rows = {(row["axis"], row["value"]): row for row in content.get("rows", [])}
+        rows |= {group: value_row(*group, found) for group, found in groups.items()}
+        return [rows[group] for group in sorted(rows, key=order_of)]
 
 
 def order_of(group: tuple[str, str]) -> tuple[bool, str, float]:

@@ -65,6 +65,8 @@ def drawn(panels: Sequence[Panel], sharey: bool = False) -> Figure:
                 if logarithmic:
                     axes.set(**{f"{axis}scale": "log"})
                     plain_log(getattr(axes, f"{axis}axis"))
+            if sharey:
+                axes.label_outer()
         found = [axes.get_legend_handles_labels() for axes in subplots]
         labels = {label: handle for pair in found for handle, label in zip(*pair, strict=True)}
         figure.legend(labels.values(), labels.keys(), loc="outside right upper")
@@ -108,7 +110,9 @@ def error_curves(runs: Runs) -> Figure:
         by_time.faint[name] = [measured(rows, spent) for rows, spent in zip(epochs, seconds, strict=True)]
         for panel in (by_epoch, by_time):
             panel.lines[name] = mean_line(panel.faint[name])
-    return drawn([by_epoch, by_time], sharey=True)
+    figure = drawn([by_epoch, by_time], sharey=True)
+    figure.axes[0].xaxis.get_major_locator().set_params(integer=True)
+    return figure
 
 
 def measured(rows: Sequence[Row], xs: Sequence[float]) -> Points:
