@@ -113,7 +113,7 @@ def few_data_section(sizes: Mapping[int, list[Row]]) -> list[str]:
 
 
 def draw_few_data(sizes: Mapping[int, list[Row]], path: Path) -> None:
-    """Test error and NLL relative to TAGI's against the number of images; a bar is the standard deviation over seeds."""
+    """Test error and NLL relative to TAGI's by the number of images, with the standard deviation over seeds."""
     ours = {size: row for size, rows in sizes.items() for row in rows if row["entry"] == "tagi"}
     with plots.themed("light"):
         figure = plots.blank_figure(10, 4)

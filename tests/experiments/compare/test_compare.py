@@ -64,9 +64,9 @@ def test_stopped_and_continued_is_the_whole_and_nothing_is_repeated(tmp_path, mo
     again = compared(study(), ["mc-dropout"], pieces)
     assert [row["entry"] for row in again["rows"]] == ["tagi", "mc-dropout"], "earlier methods stay in the table"
     assert collect(pieces) == again
-    with pytest.raises(RunError, match="has mc-dropout with .*'draws': 2.*, not .*'draws': 3"):
+    with pytest.raises(RunError, match=r"has mc-dropout with .*'draws': 2.*, not .*'draws': 3"):
         compared(study(), ["mc-dropout"], pieces, given={"mc-dropout": {"draws": 3}})
-    with pytest.raises(RunError, match="has samples 48, not 47; choose another folder with --out"):
+    with pytest.raises(RunError, match="has samples 48, not 47; give another --out"):
         compared(study(samples=47), ["tagi"], pieces)
 
 

@@ -129,6 +129,8 @@ def change(path, *keys, value=None):
 def test_a_comparison_changed_by_hand_is_told_in_one_line(keys, value, copy, capsys):
     change(copy / "comparison.json", *keys, value=value)
     assert one_line(["compare", "mnist", "--out", "c", "--show"], capsys, "c/comparison.json")
+    arguments = ["compare", "mnist", "--methods", "adam", "--out", "c", *SMALL]
+    assert one_line(arguments, capsys, "c has stream None" if keys == ["study", "stream"] else "c/comparison.json")
 
 
 def test_markup_in_files_is_shown_as_it_is(copy, capsys):

@@ -93,7 +93,7 @@ def test_the_command(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["--methods", "sgdd"], "there is no method 'sgdd'"),
-        (["--seeds", "0"], "--seeds must be at least 1, got 0"),
+        (["--seeds", "0"], "Invalid value for '--seeds': must be at least 1, got 0"),
         (["--out", "nowhere", "--show"], "nowhere has no sweep.json"),
     ],
 )

@@ -41,7 +41,7 @@ def test_a_row_has_the_means_over_the_finished_seeds():
 def test_costs_are_the_fastest_epochs_in_adams_of_the_same_batch_size():
     entry = {"batch_size": 1, "hyperparameters": {}, "chosen_by": "defaults"}
     content = {
-        "entries": {name: entry for name in ("adam-batch1", "vogn-batch1", "tagi-batch1", "vogn-batch16")},
+        "entries": dict.fromkeys(("adam-batch1", "vogn-batch1", "tagi-batch1", "vogn-batch16"), entry),
         "runs": {
             "adam-batch1/seed0": run(1.0, seconds=(9.0, 3.0)),
             "adam-batch1/seed1": run(1.0, seconds=(2.0, 4.0)),

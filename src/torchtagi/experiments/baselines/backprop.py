@@ -1,7 +1,16 @@
-"""Backpropagation: the weights that minimise the cross-entropy, found by torch's own SGD or Adam."""
+"""Backpropagation: the weights that minimise the cross-entropy, found by torch's own SGD or Adam.
+
+MC-dropout (Gal & Ghahramani 2016) has dropout before every layer with weights but the first, and keeps it on in
+prediction. Each forward pass drops other units, so it is a network drawn from an approximate posterior; predictions
+average over `draws` of them.
+
+Deep ensembles (Lakshminarayanan et al. 2017) average several networks of different initialisations. Members see the
+same batches: their initialisation is by far the larger part of an ensemble's diversity (Fort et al. 2019).
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import torch
@@ -68,3 +77,58 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
         for name, value in entries.items()
         if isinstance(value, Tensor)
     }
+
+
+def add_dropout(net: nn.Module, rate: float) -> nn.Module:
+    """Put every convolution and linear layer of `net`, but the first, behind dropout; in place."""
+    found = [name for name, part in net.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)]
+    for name in found[1:]:
+        parent, _, child = name.rpartition(".")
+        behind = nn.Sequential(nn.Dropout(rate), net.get_submodule(name))
+        setattr(net.get_submodule(parent), child, behind)
+    return net
+
+
+class McDropout(Backprop):
+    """Adam on a network with dropout; in prediction everything else is in evaluation mode."""
+
+    def build(self, config: BaselineConfig) -> nn.Module:
+        return add_dropout(ordinary_network(config), config.number("rate"))
+
+    def draws(self, images: Tensor, count: int) -> Iterator[Tensor]:
+        self.net.eval()
+        for part in self.net.modules():
+            if isinstance(part, nn.Dropout):
+                part.train()
+        for _ in range(count):
+            yield softmax(self.net, images)
+
+
+class Ensemble(Baseline):
+    """`members` networks trained by Adam; the spread of their answers is the epistemic part."""
+
+    def __init__(self, config: BaselineConfig, images: int) -> None:
+        super().__init__(config, images)
+        count = config.count("members")
+        # ensembles of different seeds share no member
+        seeds = range(config.seed * count, (config.seed + 1) * count)
+        self.members = [Backprop(dataclasses.replace(config, seed=seed), images) for seed in seeds]
+        for member in self.members:
+            member.steps = self.steps
+        torch.manual_seed(config.seed)
+
+    def step(self, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
+        probs, losses = zip(*(member.step(x, y) for member in self.members), strict=True)
+        return torch.stack(probs).mean(0), sum(losses) / len(losses)
+
+    def draws(self, images: Tensor, count: int) -> Iterator[Tensor]:
+        """The members are all there is to draw."""
+        for member in self.members:
+            yield from member.draws(images, 1)
+
+    def state(self) -> dict[str, Tensor]:
+        return {
+            f"member{index}.{key}": value
+            for index, member in enumerate(self.members)
+            for key, value in member.state().items()
+        }

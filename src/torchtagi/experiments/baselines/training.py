@@ -8,11 +8,9 @@ from collections.abc import Mapping
 import torch
 
 from torchtagi.experiments import data
-from torchtagi.experiments.baselines.backprop import Backprop
+from torchtagi.experiments.baselines.backprop import Backprop, Ensemble, McDropout
 from torchtagi.experiments.baselines.baseline import Baseline
 from torchtagi.experiments.baselines.config import BaselineConfig
-from torchtagi.experiments.baselines.dropout import McDropout
-from torchtagi.experiments.baselines.ensemble import Ensemble
 from torchtagi.experiments.baselines.ivon import Ivon
 from torchtagi.experiments.baselines.laplace import LastLayerLaplace
 from torchtagi.experiments.baselines.vogn import VognLearner

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -31,26 +32,24 @@ from torchtagi.experiments.baselines.per_example import gradient_moments
 from torchtagi.experiments.classify.prediction import softmax
 
 
+@dataclass
 class Vogn:
     """The optimizer, for any loss that is a sum over examples. The network's parameters are the means μ."""
 
-    def __init__(
-        self,
-        net: nn.Module,
-        images: int,
-        learning_rate: float,
-        prior_precision: float = 1.0,
-        damping: float = 0.0,
-        momentum: float = 0.9,
-        curvature_rate: float = 0.01,
-        mc_samples: int = 1,
-    ) -> None:
-        self.net, self.images, self.learning_rate = net, images, learning_rate
-        self.momentum, self.curvature_rate, self.mc_samples = momentum, curvature_rate, mc_samples
-        self.prior_share, self.base = prior_precision / images, (prior_precision + damping) / images
-        self.means = list(net.parameters())
+    net: nn.Module
+    images: int
+    learning_rate: float
+    prior_precision: float = 1.0
+    damping: float = 0.0
+    momentum: float = 0.9
+    curvature_rate: float = 0.01
+    mc_samples: int = 1
+
+    def __post_init__(self) -> None:
+        self.means = list(self.net.parameters())
         self.curvature = [torch.zeros_like(mean) for mean in self.means]
         self.velocity = [torch.zeros_like(mean) for mean in self.means]
+        self.base = (self.prior_precision + self.damping) / self.images
 
     def vars(self) -> list[Tensor]:
         """σ² of each weight."""
@@ -86,7 +85,7 @@ class Vogn:
                 gradient = torch.stack([moments.mean[index] for moments in found]).mean(0)
                 square = torch.stack([moments.mean_square[index] for moments in found]).mean(0)
                 m, s = self.velocity[index], self.curvature[index]
-                m.mul_(self.momentum).add_(gradient).add_(mean, alpha=self.prior_share)
+                m.mul_(self.momentum).add_(gradient).add_(mean, alpha=self.prior_precision / self.images)
                 s.lerp_(square, self.curvature_rate)
                 mean.addcdiv_(m, s + self.base, value=-self.learning_rate * self.base)
         return float(torch.stack([moments.losses.mean() for moments in found]).mean())

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -34,21 +34,28 @@ from torchtagi.experiments.runs.resumable import EpochEnd
 EPOCHS_HELP = f"{USUAL_EPOCHS} unless given; with --samples as many as show 30,000 images, {MOST_EPOCHS} at most."
 SAMPLES_HELP = f"Learn from so many images, drawn by the seed; baselines take batches of {FEW_BATCH} up to {FEW:,}."
 
+
+def at_least_one(text: str) -> int:
+    number = whole_number(text)
+    if number < 1:
+        raise typer.BadParameter(f"must be at least 1, got {number}")
+    return number
+
+
+def count(text: str) -> Any:
+    """An option that is a whole number, and its help."""
+    return typer.Option(parser=at_least_one, metavar="N", help=text)
+
+
 TaskName = Annotated[str, typer.Argument(help=f"One of {', '.join(TASKS)}.")]
-Methods = Annotated[
-    str, typer.Option(metavar="A,B,…", help=f"Of tagi, {', '.join(METHODS)}; those trained before stay.")
-]
-Seeds = Annotated[int, typer.Option(parser=whole_number, metavar="N", help="Seeds 0 to N − 1.")]
+Methods = Annotated[str, typer.Option(metavar="A,B,…", help=f"Of tagi, {', '.join(METHODS)}.")]
+Seeds = Annotated[int, count("Seeds 0 to N − 1.")]
 Arch = Annotated[str | None, typer.Option(help="The network, the same for all.")]
-Samples = Annotated[int | None, typer.Option(parser=whole_number, metavar="N", help=SAMPLES_HELP)]
-TestSamples = Annotated[
-    int | None, typer.Option(parser=whole_number, metavar="N", help="Test on the first so many images only.")
-]
-Threads = Annotated[int | None, typer.Option(parser=whole_number, metavar="N", help="CPU threads.")]
-Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The folder; below runs/ unless given.")]
-Minutes = Annotated[
-    float | None, typer.Option(metavar="M", help="Stop after so long with a checkpoint; the same command goes on.")
-]
+Samples = Annotated[int | None, count(SAMPLES_HELP)]
+TestSamples = Annotated[int | None, count("Test on the first so many images only.")]
+Threads = Annotated[int | None, count("CPU threads.")]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="The folder; below runs/ unless given.")]
+Minutes = Annotated[float | None, typer.Option(metavar="M", help="Stop after so long; the same command goes on.")]
 Show = Annotated[bool, typer.Option("--show", help="Train nothing, show what is finished.")]
 
 
@@ -56,7 +63,7 @@ Show = Annotated[bool, typer.Option("--show", help="Train nothing, show what is 
 def compare(
     task: TaskName,
     methods: Methods = "tagi,adam,mc-dropout,vogn,ensemble",
-    epochs: Annotated[int | None, typer.Option(parser=whole_number, metavar="N", help=EPOCHS_HELP)] = None,
+    epochs: Annotated[int | None, count(EPOCHS_HELP)] = None,
     seeds: Seeds = 3,
     arch: Arch = None,
     samples: Samples = None,
@@ -67,13 +74,8 @@ def compare(
     tune: Annotated[
         bool, typer.Option(help="Tune baselines on images held out of the training set, or take their defaults.")
     ] = True,
-    tune_samples: Annotated[
-        int, typer.Option(parser=whole_number, metavar="N", help="Training images that tuning uses.")
-    ] = 20_000,
-    tune_epochs: Annotated[
-        int | None,
-        typer.Option(parser=whole_number, metavar="N", help="Of a tuning run; as --epochs unless given."),
-    ] = None,
+    tune_samples: Annotated[int, count("Training images that tuning uses.")] = 20_000,
+    tune_epochs: Annotated[int | None, count("Of a tuning run; as --epochs unless given.")] = None,
     given: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A hyperparameter; the method is not tuned then."),
@@ -93,22 +95,16 @@ def compare(
         raise ValueError(f"--stream sees each image once: --epochs must be 1, got {epochs}")
     network = arch or find_task(task).default_network
     length = 1 if stream else usual_epochs(samples) if epochs is None else epochs
-    tuned = length if tune_epochs is None else tune_epochs
-    study = Study(task, network, length, samples, test_samples, stream, augment, tune_samples, tuned)
+    tuning = (tune_samples, tune_epochs or length)
+    study = Study(task, network, length, samples, test_samples, stream, augment, *tuning)
     folder = out or Path("runs") / f"compare-{study.name}"
     if show:
         finish(folder, collect(folder), as_json)
         return
     with training(folder, COMPARISON, study, threads, minutes, quiet=as_json) as runner:
         chosen = parse_given(given or [])
-        found = run_comparison(runner, split_names(methods), first_seeds(seeds), chosen, tune, download=not offline)
+        found = run_comparison(runner, split_names(methods), range(seeds), chosen, tune, download=not offline)
     finish(folder, found, as_json)
-
-
-def first_seeds(count: int) -> range:
-    if count < 1:
-        raise ValueError(f"--seeds must be at least 1, got {count}")
-    return range(count)
 
 
 def split_names(text: str) -> list[str]:
@@ -149,8 +145,8 @@ def training(
 
     with Interruption() as interruption:
         try:
-            count = torch.get_num_threads() if threads is None else threads
-            yield Runner(folder, file, study, count, watch, (lambda message: None) if quiet else say)
+            cores = torch.get_num_threads() if threads is None else threads
+            yield Runner(folder, file, study, cores, watch, (lambda message: None) if quiet else say)
         except Stopped:
             if not quiet:
                 console.print(f"stopped; the same command goes on in [bold]{escape(str(folder))}[/bold]")

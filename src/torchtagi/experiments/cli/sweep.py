@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.markup import escape
 
 from torchtagi.experiments.classify.tasks import find_task
 from torchtagi.experiments.cli import compare as common
-from torchtagi.experiments.cli.shared import AsJson, console, one_line_errors, whole_number
+from torchtagi.experiments.cli.shared import AsJson, console, one_line_errors
 from torchtagi.experiments.compare import Study, collect_sweep
 from torchtagi.experiments.compare import sweep as run_sweep
 from torchtagi.experiments.compare.runner import SWEEP
@@ -23,7 +22,7 @@ from torchtagi.experiments.runs.folder import Row
 def sweep(
     task: common.TaskName,
     methods: common.Methods = "tagi,sgd,adam,vogn",
-    epochs: Annotated[int, typer.Option(parser=whole_number, metavar="N", help="Of each run.")] = 1,
+    epochs: Annotated[int, common.count("Of each run.")] = 1,
     seeds: common.Seeds = 1,
     arch: common.Arch = None,
     samples: common.Samples = None,
@@ -42,7 +41,7 @@ def sweep(
         finish(folder, collect_sweep(folder), as_json)
         return
     with common.training(folder, SWEEP, study, threads, minutes, quiet=as_json) as runner:
-        rows = run_sweep(runner, common.split_names(methods), common.first_seeds(seeds))
+        rows = run_sweep(runner, common.split_names(methods), range(seeds))
     finish(folder, rows, as_json)
 
 

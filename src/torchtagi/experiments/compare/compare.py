@@ -45,12 +45,10 @@ def compare(
             raise ValueError(f"hyperparameters are given for {method}, which {why}")
         find_method(method).hyperparameters(values)
     runner.open(entries={})
-    for entry, known in runner.read()["entries"].items():
+    for entry, known in collect(runner.folder)["entries"].items():
         before = known["hyperparameters"]
         if (asked := given.get(method_of(entry), before)) != before:
-            raise RunError(
-                f"{runner.folder} has {entry} with {before}, not {asked}; choose another folder with --out"
-            )
+            raise RunError(f"{runner.folder} has {entry} with {before}, not {asked}; give another --out")
 
     def work(name: str) -> None:
         entry, seed = jobs[name]

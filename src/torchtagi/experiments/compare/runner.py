@@ -68,7 +68,7 @@ class Runner:
         """Make the folder's file with these parts, or see that it is of the same study."""
         visible = self.folder.is_dir() and any(not path.name.startswith(".") for path in self.folder.iterdir())
         if self.folder.is_file() or (visible and not (self.folder / self.file).is_file()):
-            raise RunError(f"{self.folder} is not empty and has no {self.file}; choose another folder with --out")
+            raise RunError(f"{self.folder} is not empty and has no {self.file}; give another --out")
         asked = dataclasses.asdict(self.study)
         with self.locked("file"):
             if not (self.folder / self.file).is_file():
@@ -78,7 +78,7 @@ class Runner:
         for name, value in asked.items():
             if before.get(name) != value:
                 known = f"{name.replace('_', ' ')} {before.get(name)}"
-                raise RunError(f"{self.folder} has {known}, not {value}; choose another folder with --out")
+                raise RunError(f"{self.folder} has {known}, not {value}; give another --out")
 
     def read(self) -> Row:
         return read_study(self.folder, self.file)

@@ -31,6 +31,7 @@ def sweep(runner: Runner, methods: Sequence[str], seeds: Sequence[int]) -> list[
     """Train what is missing; a row an axis and value of all that the folder has."""
     configs = {name: config for seed in seeds for name, config in configs_of(runner, methods, seed).items()}
     runner.open()
+    collect_sweep(runner.folder)  # tells at once if it cannot be read
     runner.complete(configs)
     return collect_sweep(runner.folder)
 

@@ -27,7 +27,7 @@ DIGITS = {"error": 2, "train_error": 2, "seconds_per_epoch": 1, "relative_cost":
 
 def runs_of(content: Row) -> dict[str, list[Row]]:
     """What came of the runs of each entry, TAGI's first, then the baselines' as `METHODS` has them."""
-    order = [*("tagi", *METHODS)]
+    order = ["tagi", *METHODS]
     names = sorted(
         content["entries"], key=lambda n: (order.index(method_of(n)), content["entries"][n]["batch_size"])
     )
@@ -43,8 +43,9 @@ def rows_of(content: Row) -> list[Row]:
         known, adam = content["entries"][name], costs.get(name.replace(method_of(name), "adam", 1))
         row = entry_row(name, found)
         row["relative_cost"] = (costs[name] or 0.0) / adam if costs[name] and adam else None
-        chosen = {key: known[key] for key in ("batch_size", "hyperparameters", "chosen_by")}
-        rows.append({**row, **chosen, "at_edge": known.get("tuning", {}).get("at_edge", [])})
+        chosen = {"batch_size": known["batch_size"], "hyperparameters": dict(known["hyperparameters"])}
+        doubts = {"chosen_by": known["chosen_by"], "at_edge": known.get("tuning", {}).get("at_edge", [])}
+        rows.append({**row, **chosen, **doubts})
     return rows
 
 

@@ -47,30 +47,27 @@ def tune(runner: Runner, entry: str) -> Row:
 
 def judged(runner: Runner, entry: str, method: Method, cells: Sequence[Hyperparameters], folds: int) -> list[Row]:
     """The means over the folds; a cell that diverged in one of them has none."""
-    configs = [
+    names = [f"tuning/{entry}/{method.describe(cell) or 'defaults'}/fold" for cell in cells]
+    found = runner.complete(
         {
-            f"tuning/{entry}/{method.describe(cell) or 'defaults'}/fold{fold}": runner.study.tuning_config(
-                entry, runner.threads, cell, fold
-            )
+            f"{name}{fold}": runner.study.tuning_config(entry, runner.threads, cell, fold)
+            for name, cell in zip(names, cells, strict=True)
             for fold in range(folds)
         }
-        for cell in cells
-    ]
-    found = runner.complete({name: config for each in configs for name, config in each.items()})
+    )
     rows = []
-    for cell, names in zip(cells, configs, strict=True):
-        row: Row = {"hyperparameters": cell}
-        for score in ("error", "nll"):
-            values = [value for name in names if (value := found[name].get(score)) is not None]
-            row[score] = statistics.fmean(values) if len(values) == len(names) else None
-        rows.append(row)
+    for name, cell in zip(names, cells, strict=True):
+        runs = [found[f"{name}{fold}"] for fold in range(folds)]
+        finite = all(run.get("error") is not None and run.get("nll") is not None for run in runs)
+        means = {score: statistics.fmean(run[score] for run in runs) for score in ("error", "nll") if finite}
+        rows.append({"hyperparameters": cell, "error": None, "nll": None, **means})
     return rows
 
 
 def ranked(cells: Iterable[Row], study: Study) -> list[Row]:
     """The best first, without those that diverged."""
     first, second = study.judged_by
-    finite = (cell for cell in cells if cell["error"] is not None and cell["nll"] is not None)
+    finite = (cell for cell in cells if cell["error"] is not None)
     return sorted(finite, key=lambda cell: (cell[first], cell[second]))
 
 

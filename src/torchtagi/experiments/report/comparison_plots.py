@@ -15,9 +15,8 @@ from torchtagi.experiments.report.plots import THEMES, Figure, as_png, blank_fig
 from torchtagi.experiments.runs.folder import Row
 
 # Distinguishable without colour vision too (Okabe & Ito), TAGI in the pages' own blue.
-COLOURS = dict(
-    zip(METHODS, ("#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6d31", "#7f7f7f"), strict=True)
-)
+PALETTE = ("#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6d31", "#7f7f7f")
+COLOURS = dict(zip(METHODS, PALETTE, strict=True))
 LEAST_IMAGES = 10  # of a bin of confidence, to be shown
 DIVERGED_ERROR = 100.0  # where a run that diverged is drawn: beyond chance
 
