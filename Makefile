@@ -24,7 +24,7 @@ check: lint types test
 docs: $(READY)  # the pages of numbers, from the logs in results/
 	$(BIN)/python benchmarks/tables.py
 	$(BIN)/python benchmarks/results_page.py
-	$(BIN)/python benchmarks/rivals_page.py
+	$(BIN)/python benchmarks/baselines_page.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

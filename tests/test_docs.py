@@ -19,9 +19,9 @@ def test_the_results_page_is_up_to_date() -> None:
     assert (ROOT / "docs" / "results.md").read_text() == expected, "run `make docs`"
 
 
-def test_the_rivals_page_is_up_to_date() -> None:
-    script = runpy.run_path(str(ROOT / "benchmarks" / "rivals_page.py"))
-    text = (ROOT / "docs" / "rivals.md").read_text()
+def test_the_baselines_page_is_up_to_date() -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / "baselines_page.py"))
+    text = (ROOT / "docs" / "baselines.md").read_text()
     assert text == script["page"](text, ROOT / "results"), "run `make docs`"
 
 
@@ -60,13 +60,19 @@ def compared(folder: Path, error: float, chosen_by: str = "tuning", **study: obj
     study = {"task": "mnist", "network": "cnn", "epochs": 5, "samples": None, "stream": False, **study}
     study |= {"test_samples": None, "tune_samples": 20_000, "tune_epochs": 1 if study["stream"] else 5}
     row = {"entry": "tagi", "error": error, "error_std": 0.5, "nll": 0.1, "nll_std": None, "ece": None}
-    row["chosen_by"] = chosen_by
+    row |= {
+        "seeds": 2,
+        "diverged": 0,
+        "batch_size": 16,
+        "hyperparameters": {},
+        "at_edge": [],
+        "chosen_by": chosen_by,
+    }
     (folder / "comparison.json").write_text(json.dumps({"study": study, "rows": [row]}))
-    (folder / "table.md").write_text(f"| tagi | {error} |\n")
 
 
-def test_the_rivals_page_keeps_its_reading_and_shows_comparisons_and_sweeps(tmp_path) -> None:
-    script = runpy.run_path(str(ROOT / "benchmarks" / "rivals_page.py"))
+def test_the_baselines_page_keeps_its_reading_and_shows_comparisons_and_sweeps(tmp_path) -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / "baselines_page.py"))
     kept = f"# A reading\n\n{script['MARK']}\n\nold numbers\n"
     empty = script["page"](kept, tmp_path)
     assert empty == f"# A reading\n\n{script['MARK']}\n\nNo comparison is recorded.\n"
@@ -79,7 +85,7 @@ def test_the_rivals_page_keeps_its_reading_and_shows_comparisons_and_sweeps(tmp_
     asked = {"task": "mnist", "network": "cnn", "epochs": 1, "samples": 50, "test_samples": 20}
     (tmp_path / "sweep-mnist").mkdir()
     rows = [row, row | {"value": "0.001", "error": 2.0, "seeds": 2, "diverged": 0}]
-    (tmp_path / "sweep-mnist" / "sweep.json").write_text(json.dumps({"sweep": asked, "rows": rows}))
+    (tmp_path / "sweep-mnist" / "sweep.json").write_text(json.dumps({"study": asked, "rows": rows}))
     lines = script["page"](kept, tmp_path).splitlines()
     assert [line for line in lines if line.startswith("#")] == [
         "# A reading",
@@ -94,9 +100,11 @@ def test_the_rivals_page_keeps_its_reading_and_shows_comparisons_and_sweeps(tmp_
     assert "| error % | 1,000 | 60,000 |" in lines
     assert "| tagi | 9.00 ± 0.50 | 0.60 ± 0.50 |" in lines
     assert "| tagi | – | – |" in lines  # no calibration error was measured
-    assert {"| adam, learning rate | 0.1 | 0.001 |", "| error % | d | 2.00 |"} <= set(lines)
-    assert "Final test error in % by value, means of 2 seeds; *d*: every seed diverged." in lines
-    assert sum(line.startswith("Rivals tuned among") for line in lines) == 4
+    assert "| tagi | 3.00 ± 0.50 | 0.1000 | – | – | – | – |" in lines
+    assert "- tagi, 2 seeds: batch 16, no changes (given)" in lines
+    assert {"| adam, learning rate |", "| 0.1: d |", "| 0.001: 2.00 |"} <= set(lines)
+    assert "Each value and its final test error in %, means of 2 seeds; *d*: every seed diverged." in lines
+    assert sum(line.startswith("Baselines tuned on") for line in lines) == 4
     assert "old numbers" not in lines
     script["draw_few_data"](script["few_data"](script["comparisons_in"](tmp_path)), tmp_path / "few.png")
     assert (tmp_path / "few.png").read_bytes().startswith(b"\x89PNG")
@@ -138,11 +146,11 @@ def test_the_results_page_shows_foreign_images_of_the_longest_default_run(tmp_pa
 
 
 def test_the_readme_has_the_comparisons_errors() -> None:
-    """The table of rivals says what results/ says."""
+    """The table of baselines says what results/ says."""
     names = {"Adam": "adam", "MC-dropout": "mc-dropout", "VOGN": "vogn", "TAGI": "tagi"}
     names |= {"last-layer Laplace": "laplace", "ensemble of five": "ensemble"}
-    few = [f"compare-mnist-cnn-epochs{e}-samples{n}" for e, n in ((100, 100), (30, 1000), (5, 10000))]
-    folders = [*few, "compare-mnist-cnn-epochs5", "compare-mnist-cnn-epochs5", "compare-cifar10-3conv-epochs10"]
+    few = [f"compare-mnist-{epochs}ep-n{n}" for epochs, n in ((100, 100), (30, 1000), (5, 10000))]
+    folders = [*few, "compare-mnist-5ep", "compare-mnist-5ep", "compare-cifar10-10ep"]
     lines = (ROOT / "README.md").read_text().splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("| method | 100 |"))
     for line in lines[start + 2 : start + 2 + len(names)]:
@@ -152,7 +160,8 @@ def test_the_readme_has_the_comparisons_errors() -> None:
             found = next(row for row in content["rows"] if row["entry"] == names[label])
             value = found["error"]
             if column == 3:
-                value = statistics.fmean(run["epochs"][0]["error"] for run in content["runs"][names[label]])
+                runs = [run for key, run in content["runs"].items() if key.startswith(f"{names[label]}/seed")]
+                value = statistics.fmean(run["epochs"][0]["error"] for run in runs)
             assert float(shown) == pytest.approx(value, abs=0.51 * 10.0 ** -len(shown.partition(".")[2]))
             if column == 4:
                 assert float(cost) == pytest.approx(found["relative_cost"], abs=0.051)

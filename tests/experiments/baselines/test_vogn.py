@@ -1,26 +1,24 @@
-"""VOGN and IVON at rest, against posteriors that are known in closed form or by quadrature."""
+"""VOGN at rest, against posteriors that are known in closed form or by quadrature."""
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from torchtagi.experiments.baselines.ivon import Ivon
 from torchtagi.experiments.baselines.vogn import Vogn
-from torchtagi.experiments.baselines.weight_posterior import WeightPosterior
 
 
 class Averaged:
     """Means and variances of q over the last steps: a stochastic method rests in the mean only."""
 
-    def __init__(self, posterior):
-        self.posterior, self.count = posterior, 0
+    def __init__(self, optimizer):
+        self.optimizer, self.count = optimizer, 0
         self.mean = self.var = 0.0
 
     def add(self):
         self.count += 1
-        self.mean = self.mean + self.posterior.parameters[0].detach().flatten().clone()
-        self.var = self.var + 1 / self.posterior.vars()[0].flatten()
+        self.mean = self.mean + self.optimizer.means[0].detach().flatten().clone()
+        self.var = self.var + 1 / self.optimizer.vars()[0].flatten()
 
     def result(self):
         return self.mean / self.count, self.count / self.var
@@ -28,7 +26,8 @@ class Averaged:
 
 def run(optimizer, losses, steps, falling=200.0):
     """Steps that shrink as 1/t, then averaged over the second half."""
-    averaged, rate = Averaged(optimizer.posterior), optimizer.learning_rate
+    averaged, rate = Averaged(optimizer), optimizer.learning_rate
+    optimizer.start(losses)
     for t in range(steps):
         optimizer.learning_rate = rate / (1 + t / falling)
         optimizer.step(losses)
@@ -56,16 +55,6 @@ def regression():
     precision = x.t() @ x / NOISE_VAR + PRIOR_PRECISION * torch.eye(3, dtype=torch.float64)
     mean = torch.linalg.solve(precision, x.t() @ y / NOISE_VAR)
     return net, x, y, losses, mean, 1 / precision.diag()
-
-
-def test_ivon_finds_the_exact_posterior_of_a_linear_regression(regression):
-    """Its curvature is the Hessian's diagonal, here x²/R summed."""
-    net, x, _, losses, mean, var = regression
-    rate = 0.1 * len(x) / (100.0 + PRIOR_PRECISION)  # a tenth of a Newton step
-    ivon = Ivon(net, len(x), rate, PRIOR_PRECISION, 0.9, 0.02, first_precision=100.0, mc_samples=4)
-    found_mean, found_var = run(ivon, lambda: losses().mean(), 1500)
-    torch.testing.assert_close(found_mean, mean, rtol=0, atol=float(0.1 * var.sqrt().min()))
-    torch.testing.assert_close(found_var, var, rtol=0.1, atol=0)
 
 
 def test_vogn_finds_the_exact_mean_and_the_gauss_newton_variance_of_a_linear_regression(regression):
@@ -115,14 +104,13 @@ def test_draws_have_the_posteriors_moments_and_leave_the_means():
     torch.manual_seed(0)
     net = nn.Linear(400, 50, bias=False)
     before = net.weight.detach().clone()
-    posterior = WeightPosterior(net, images=100, prior_precision=20.0, damping=30.0)
-    posterior.curvature[0].fill_(0.5)
-    assert posterior.vars()[0][0, 0].item() == pytest.approx(1 / (100 * 0.5 + 20 + 30))
-    with posterior.drawn() as away:
-        drawn = net.weight.detach() - before
-        torch.testing.assert_close(drawn, away[0], rtol=0, atol=1e-6)
-        assert drawn.mean().item() == pytest.approx(0, abs=6 * 0.1 / 20000**0.5)
-        assert drawn.var().item() == pytest.approx(0.01, rel=0.06)
+    vogn = Vogn(net, 100, 0.1, prior_precision=20.0, damping=30.0)
+    vogn.curvature[0].fill_(0.5)
+    assert vogn.vars()[0][0, 0].item() == pytest.approx(1 / (100 * 0.5 + 20 + 30))
+    with vogn.drawn():
+        away = net.weight.detach() - before
+        assert away.mean().item() == pytest.approx(0, abs=6 * 0.1 / 20000**0.5)
+        assert away.var().item() == pytest.approx(0.01, rel=0.06)
     assert torch.equal(net.weight, before)
 
 
@@ -136,6 +124,7 @@ def test_one_step_by_hand():
     vogn = Vogn(net, 10, 0.3, prior_precision=4.0, damping=damping, momentum=0.5, curvature_rate=0.25)
     weight, velocity = 0.5, 0.0
     curvature = None
+    vogn.start(lambda: (net(x[:, None])[:, 0] - y).square() / 2)
     for _ in range(3):
         vogn.step(lambda: (net(x[:, None])[:, 0] - y).square() / 2)
         g = (weight * x.numpy() - y.numpy()) * x.numpy()
@@ -145,22 +134,14 @@ def test_one_step_by_hand():
         curvature = 0.75 * curvature + 0.25 * square
         weight -= 0.3 * velocity / (1 + curvature * 10 / (4.0 + damping))
         assert net.weight.item() == pytest.approx(weight, rel=1e-6)
-        assert vogn.posterior.curvature[0].item() == pytest.approx(curvature, rel=1e-6)
+        assert vogn.curvature[0].item() == pytest.approx(curvature, rel=1e-6)
 
 
 @pytest.mark.parametrize("images", [100, 1_000_000])
-@pytest.mark.parametrize("kind", ["vogn", "ivon"])
-def test_a_rate_means_the_same_for_any_number_of_images(kind, images):
+def test_a_rate_means_the_same_for_any_number_of_images(images):
     """Of a weight that is known well and without curvature the first step is SGD's: α times the gradient."""
     net = nn.Linear(3, 1, bias=False).double()
     before = net.weight.detach().clone()
     slope = torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64)
-
-    def losses():
-        return net(slope)[:, 0].expand(4)
-
-    if kind == "vogn":
-        Vogn(net, images, 0.2, prior_precision=1e-6, damping=1e14).step(losses)
-    else:
-        Ivon(net, images, 0.2, prior_precision=1e-6, first_precision=1e14).step(lambda: losses().mean())
+    Vogn(net, images, 0.2, prior_precision=1e-6, damping=1e14).step(lambda: net(slope)[:, 0].expand(4))
     torch.testing.assert_close(net.weight, before - 0.2 * slope, rtol=0, atol=1e-4)

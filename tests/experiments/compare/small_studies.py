@@ -1,19 +1,20 @@
 """A comparison cut down to seconds."""
 
-from torchtagi.experiments.compare import Study
+from pathlib import Path
+
+from torchtagi.experiments.compare import Runner, Study, compare, sweep
+from torchtagi.experiments.compare.runner import COMPARISON, SWEEP
 
 
 def study(**changes):
-    values = {
-        "task": "mnist",
-        "network": "cnn",
-        "epochs": 2,
-        "samples": 48,
-        "test_samples": 40,
-        "stream": False,
-        "augment": True,
-        "target_error": 50.0,
-        "tune_samples": 40,
-        "tune_epochs": 1,
-    }
-    return Study(**{**values, **changes})
+    sizes = {"epochs": 2, "samples": 48, "test_samples": 40, "tune_samples": 40, "tune_epochs": 1}
+    return Study(**{"task": "mnist", "network": "cnn", **sizes, **changes})
+
+
+def compared(asked, methods, folder, seeds=(0,), watch=None, **options):
+    runner = Runner(Path(folder), COMPARISON, asked, **({} if watch is None else {"watch": watch}))
+    return compare(runner, methods, seeds, **options)
+
+
+def swept(asked, methods, folder):
+    return sweep(Runner(Path(folder), SWEEP, asked), methods, [0])

@@ -1,16 +1,15 @@
-"""TAGI's rivals on the same architectures, data and harness: backpropagation and its Bayesian relatives."""
+"""The methods that TAGI is compared with, on the same architectures, data and training loop."""
 
-from torchtagi.experiments.baselines.config import RivalConfig, configure_rival
+from torchtagi.experiments.baselines.config import BaselineConfig, configure_baseline
+from torchtagi.experiments.baselines.learners import LEARNERS, load_baseline
 from torchtagi.experiments.baselines.methods import METHODS, Method, find_method
-from torchtagi.experiments.baselines.training import LEARNERS, RivalTraining, load_rival
 
 __all__ = [
     "LEARNERS",
     "METHODS",
+    "BaselineConfig",
     "Method",
-    "RivalConfig",
-    "RivalTraining",
-    "configure_rival",
+    "configure_baseline",
     "find_method",
-    "load_rival",
+    "load_baseline",
 ]

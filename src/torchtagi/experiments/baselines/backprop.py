@@ -1,91 +1,134 @@
-"""Backpropagation: the weights that minimise the cross-entropy, found by torch's own SGD or Adam."""
+"""Backpropagation: the weights that minimise the cross-entropy, found by torch's own SGD or Adam.
+
+MC-dropout (Gal & Ghahramani 2016) has dropout before every layer with weights but the first, and keeps it on in
+prediction. Each forward pass drops other units, so it is a network drawn from an approximate posterior; predictions
+average over `draws` of them.
+
+Deep ensembles (Lakshminarayanan et al. 2017) average several networks of different initialisations. Members see the
+same batches: their initialisation is by far the larger part of an ensemble's diversity (Fort et al. 2019).
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from torchtagi.experiments.baselines.config import RivalConfig
-from torchtagi.experiments.baselines.rival import Rival, load_module, module_tensors, ordinary_network, scheduled
+from torchtagi.experiments.baselines.baseline import Baseline, module_tensors, ordinary_network
+from torchtagi.experiments.baselines.config import BaselineConfig
 from torchtagi.experiments.classify.prediction import softmax
 
 
-class Backprop(Rival):
+class Backprop(Baseline):
     """One network, one answer: its uncertainty is all aleatoric."""
 
-    def __init__(self, config: RivalConfig, images: int) -> None:
+    def __init__(self, config: BaselineConfig, images: int) -> None:
         super().__init__(config, images)
         self.net = self.build(config)
         self.optimizer = make_optimizer(config, self.net)
-        self.steps = torch.zeros((), dtype=torch.int64)
 
-    def build(self, config: RivalConfig) -> nn.Module:
+    def build(self, config: BaselineConfig) -> nn.Module:
         return ordinary_network(config)
 
     def step(self, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
         self.net.train()
         for group in self.optimizer.param_groups:
-            group["lr"] = scheduled(self.config, self.images, int(self.steps))
+            group["lr"] = self.learning_rate
         logits = self.net(x)
         loss = functional.cross_entropy(logits, y)
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        self.steps += 1
         return logits.detach().softmax(1), loss.item()
 
     def draws(self, images: Tensor, count: int) -> Iterator[Tensor]:
+        """There is but one network to draw."""
         self.net.eval()
         yield softmax(self.net, images)
 
-    def tensors(self) -> dict[str, Tensor]:
-        return {
-            **module_tensors("net", self.net),
-            **optimizer_tensors(self.optimizer),
-            "steps": self.steps,
-        }
-
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        load_module("net", self.net, tensors)
-        load_optimizer(self.optimizer, tensors)
-        self.steps.copy_(tensors["steps"])
+    def state(self) -> dict[str, Tensor]:
+        return {**module_tensors(self.net), **optimizer_tensors(self.optimizer)}
 
 
-def make_optimizer(config: RivalConfig, net: nn.Module) -> torch.optim.Optimizer:
-    rate, decay = config.number("learning_rate"), config.number("weight_decay")
+def make_optimizer(config: BaselineConfig, net: nn.Module) -> torch.optim.Optimizer:
+    """Its rate is set before each step. Its state, zeros, is there from the start, made by a step of rate zero."""
+    decay = config.number("weight_decay")
+    optimizer: torch.optim.Optimizer
     if config.method == "sgd":
-        return torch.optim.SGD(net.parameters(), rate, momentum=config.number("momentum"), weight_decay=decay)
-    return torch.optim.Adam(net.parameters(), rate, weight_decay=decay)
+        optimizer = torch.optim.SGD(net.parameters(), 0.0, momentum=config.number("momentum"), weight_decay=decay)
+    else:
+        optimizer = torch.optim.Adam(net.parameters(), 0.0, weight_decay=decay)
+    for parameter in net.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for value in optimizer_tensors(optimizer).values():
+        value.zero_()
+    return optimizer
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Its state of each parameter; what is no tensor follows from the configuration."""
-    state = optimizer.state_dict()["state"]
     return {
         f"optimizer.{index}.{name}": value
-        for index, entries in state.items()
+        for index, entries in optimizer.state_dict()["state"].items()
         for name, value in entries.items()
         if isinstance(value, Tensor)
     }
 
 
-def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Each tensor in its parameter's layout in memory, as the optimizer itself would have made it."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
-        part, _, rest = key.partition(".")
-        if part != "optimizer":
-            continue
-        index, _, name = rest.partition(".")
-        parameter = parameters[int(index)]
-        if value.ndim and value.shape != parameter.shape:
-            raise ValueError(f"{key} has shape {tuple(value.shape)}, its parameter {tuple(parameter.shape)}")
-        laid_out = torch.empty_like(parameter).copy_(value) if value.ndim else value
-        state.setdefault(int(index), {})[name] = laid_out
-    if state and len(state) != len(parameters):
-        raise ValueError(f"the optimizer knows {len(state)} of {len(parameters)} parameters")
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+def add_dropout(net: nn.Module, rate: float) -> nn.Module:
+    """Put every convolution and linear layer of `net`, but the first, behind dropout; in place."""
+    found = [name for name, part in net.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)]
+    for name in found[1:]:
+        parent, _, child = name.rpartition(".")
+        behind = nn.Sequential(nn.Dropout(rate), net.get_submodule(name))
+        setattr(net.get_submodule(parent), child, behind)
+    return net
+
+
+class McDropout(Backprop):
+    """Adam on a network with dropout; in prediction everything else is in evaluation mode."""
+
+    def build(self, config: BaselineConfig) -> nn.Module:
+        return add_dropout(ordinary_network(config), config.number("rate"))
+
+    def draws(self, images: Tensor, count: int) -> Iterator[Tensor]:
+        self.net.eval()
+        for part in self.net.modules():
+            if isinstance(part, nn.Dropout):
+                part.train()
+        for _ in range(count):
+            yield softmax(self.net, images)
+
+
+class Ensemble(Baseline):
+    """`members` networks trained by Adam; the spread of their answers is the epistemic part."""
+
+    def __init__(self, config: BaselineConfig, images: int) -> None:
+        super().__init__(config, images)
+        count = config.count("members")
+        # ensembles of different seeds share no member
+        seeds = range(config.seed * count, (config.seed + 1) * count)
+        self.members = [Backprop(dataclasses.replace(config, seed=seed), images) for seed in seeds]
+        for member in self.members:
+            member.steps = self.steps
+        torch.manual_seed(config.seed)
+
+    def step(self, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
+        probs, losses = zip(*(member.step(x, y) for member in self.members), strict=True)
+        return torch.stack(probs).mean(0), sum(losses) / len(losses)
+
+    def draws(self, images: Tensor, count: int) -> Iterator[Tensor]:
+        """The members are all there is to draw."""
+        for member in self.members:
+            yield from member.draws(images, 1)
+
+    def state(self) -> dict[str, Tensor]:
+        return {
+            f"member{index}.{key}": value
+            for index, member in enumerate(self.members)
+            for key, value in member.state().items()
+        }

@@ -1,97 +1,72 @@
-"""IVON, improved variational online Newton (Shen et al. 2024, algorithm 1): VOGN without per-example gradients.
+"""IVON, improved variational online Newton (Shen et al. 2024, algorithm 1), by the authors' package `ivon-opt`.
 
-The curvature comes from the reparametrisation trick: w = μ + σε, and E[g (w − μ)]/σ² is the mean loss's Hessian
-diagonal (Stein). It may be negative, so its update has a second-order term that keeps h + δ/N positive:
-
-    ĥ = ĝ (w − μ)/σ²,                        1/σ² = N (h + δ/N)
-    m ← β₁ m + (1 − β₁) ĝ
-    h ← h + ρ(ĥ − h) + ½ ρ² (h − ĥ)²/(h + δ/N)
-    μ ← μ − α (h₀ + δ/N) (m/(1 − β₁ᵗ) + μ δ/N)/(h + δ/N)
-
-h starts as h₀ = `first_precision`/N, a precision of q that lets a network work with the weights drawn. The factor
-h₀ + δ/N (the authors' `rescale_lr`) makes the first steps α m as SGD's, and so α independent of N, for h changes
-slowly. As m is a mean of gradients and not their sum, an α here is like that of torch's SGD times 1/(1 − β₁).
-
-A step costs one backward pass a drawn network, as Adam's.
+q(w) = N(μ, 1/(N (h + δ/N))), N images, prior precision δ. The curvature h comes from the reparametrisation trick:
+with w drawn from q, E[g (w − μ)]/σ² is the mean loss's Hessian diagonal (Stein). h starts as `first_precision`/N,
+a precision of q that lets a network work with the weights drawn. The package multiplies the learning rate by the
+first h + δ/N, which makes the first steps SGD's for any N; as its momentum is a mean of gradients, not their sum, a
+rate is like that of torch's SGD times 1/(1 − momentum). A step costs one backward pass a drawn network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from torchtagi.experiments.baselines.config import RivalConfig
-from torchtagi.experiments.baselines.variational import VariationalLearner, VariationalOptimizer
-from torchtagi.experiments.baselines.weight_posterior import WeightPosterior
+from torchtagi.experiments.baselines.baseline import Baseline, module_tensors, ordinary_network
+from torchtagi.experiments.baselines.config import BaselineConfig
+from torchtagi.experiments.baselines.methods import METHODS
+from torchtagi.experiments.classify.prediction import softmax
 
 
-class Ivon(VariationalOptimizer):
-    """The optimizer, for a mean loss over the examples of a batch."""
+class Ivon(Baseline):
+    """Learns with networks drawn from q, and predicts with their mean."""
 
-    def __init__(
-        self,
-        net: nn.Module,
-        images: int,
-        learning_rate: float,
-        prior_precision: float = 1.0,
-        momentum: float = 0.9,
-        curvature_rate: float = 1e-4,
-        first_precision: float = 5000.0,
-        mc_samples: int = 1,
-    ) -> None:
-        self.net, self.learning_rate = net, learning_rate
-        self.momentum, self.curvature_rate, self.mc_samples = momentum, curvature_rate, mc_samples
-        self.posterior = WeightPosterior(net, images, prior_precision)
-        for curvature in self.posterior.curvature:
-            curvature.fill_(first_precision / images)
-        self.first_base = first_precision / images + self.posterior.prior_share
-        self.velocity = [torch.zeros_like(parameter) for parameter in self.posterior.parameters]
-        self.steps = torch.zeros((), dtype=torch.int64)
+    def __init__(self, config: BaselineConfig, images: int) -> None:
+        METHODS["ivon"].check_installed()
+        from ivon import IVON
 
-    def step(self, loss: Callable[[], Tensor]) -> float:
-        """`loss` calls the network and returns the batch's mean loss; returns its mean over the draws."""
-        posterior, count = self.posterior, self.mc_samples
-        gradient = [torch.zeros_like(parameter) for parameter in posterior.parameters]
-        curvature = [torch.zeros_like(parameter) for parameter in posterior.parameters]
-        variances, total = posterior.vars(), 0.0
+        super().__init__(config, images)
+        self.net = ordinary_network(config)
+        self.optimizer = IVON(
+            self.net.parameters(),
+            lr=0.0,  # set before each step
+            ess=images,
+            hess_init=config.number("first_precision") / images,
+            beta1=config.number("momentum"),
+            beta2=1 - config.number("curvature_rate"),
+            weight_decay=config.number("prior_precision") / images,
+            mc_samples=config.count("mc_samples"),
+        )
+
+    def step(self, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
+        self.net.train()
+        self.optimizer.param_groups[0]["lr"] = self.learning_rate
+        found = []
+        for _ in range(self.config.count("mc_samples")):
+            with self.optimizer.sampled_params(train=True):
+                self.optimizer.zero_grad()
+                logits = self.net(x)
+                loss = functional.cross_entropy(logits, y)
+                loss.backward()
+            found.append((logits.detach().softmax(1), loss.item()))
+        self.optimizer.step()
+        probs, losses = zip(*found, strict=True)
+        return torch.stack(probs).mean(0), sum(losses) / len(losses)
+
+    def draws(self, images: Tensor, count: int) -> Iterator[Tensor]:
+        self.net.eval()
         for _ in range(count):
-            with posterior.drawn() as away:
-                value = loss()
-                found = torch.autograd.grad(value, posterior.parameters)
-            total += value.item() / count
-            for g, h, grad, shift, var in zip(gradient, curvature, found, away, variances, strict=True):
-                g.add_(grad, alpha=1 / count)
-                h.add_(grad * shift / var, alpha=1 / count)
-        self.steps += 1
-        share, unbiased = posterior.prior_share, 1 - self.momentum ** int(self.steps)
-        rho, rate = self.curvature_rate, self.learning_rate * self.first_base
-        with torch.no_grad():
-            for index, mean in enumerate(posterior.parameters):
-                m, h = self.velocity[index], posterior.curvature[index]
-                m.lerp_(gradient[index], 1 - self.momentum)
-                change = curvature[index] - h
-                h.add_(rho * change + 0.5 * rho**2 * change.square() / (h + share))
-                mean.addcdiv_(m / unbiased + share * mean, h + share, value=-rate)
-        return total
+            with self.optimizer.sampled_params():
+                probs = softmax(self.net, images)
+            yield probs
 
+    def state(self) -> dict[str, Tensor]:
+        group = self.optimizer.param_groups[0]
+        return {**module_tensors(self.net), "momentum": group["momentum"], "curvature": group["hess"]}
 
-class IvonLearner(VariationalLearner):
-    """IVON on images."""
-
-    optimizer: Ivon
-
-    def make_optimizer(self, config: RivalConfig, net: nn.Module, images: int) -> Ivon:
-        names = ("learning_rate", "prior_precision", "momentum", "curvature_rate", "first_precision")
-        numbers = {name: config.number(name) for name in names}
-        return Ivon(net, images, **numbers, mc_samples=config.count("mc_samples"))
-
-    def optimize(self, x: Tensor, y: Tensor, probs: list[Tensor]) -> float:
-        def loss() -> Tensor:
-            logits = self.net(x)
-            probs.append(logits.detach().softmax(1))
-            return functional.cross_entropy(logits, y)
-
-        return self.optimizer.step(loss)
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        super().load(tensors)
+        self.optimizer.current_step = int(self.steps)  # by which the momentum is unbiased; not in its state_dict

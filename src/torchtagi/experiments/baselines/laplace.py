@@ -9,8 +9,10 @@ The Hessian of the cross-entropy, Σ φφᵀ ⊗ (diag p − ppᵀ), is taken as
 
 The prior's precision δ is where the evidence is largest: δ = γ/‖W‖², γ = Σ h_j a_i / (h_j a_i + δ) (MacKay 1992).
 
-A and H are gathered while the last epoch is learned, not in a pass of their own behind it. By then the features
+A and H are accumulated while the last epoch is learned, not in a pass of their own behind it. By then the features
 hardly change any more, and it spares a pass. A prediction takes one pass: only logits are drawn.
+
+The package `laplace-torch` is not used, as it installs torchvision and ten more packages, one of them an alpha.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from torchtagi.experiments.baselines.backprop import Backprop
-from torchtagi.experiments.baselines.config import RivalConfig
-from torchtagi.experiments.classify.prediction import PREDICTION_BATCH
+from torchtagi.experiments.baselines.config import BaselineConfig
+from torchtagi.model import PREDICTION_BATCH
 
 MOST_ITERATIONS = 100
 
@@ -49,14 +51,6 @@ class LayerPosterior:
                 break
         return found
 
-    def log_evidence(self) -> float:
-        """As far as it depends on δ: ½ Σ log δ/(h_j a_i + δ) − ½ δ‖W‖²."""
-        precision = self.curvature + self.prior_precision
-        return (
-            0.5 * float((self.prior_precision / precision).log().sum())
-            - 0.5 * self.prior_precision * self.squared_norm
-        )
-
     def logit_factor(self, features: Tensor) -> Tensor:
         """V diag(√s), (N, C, C): times standard normal numbers it is what a draw adds to the logits."""
         squares = (features.double() @ self.from_features).square()
@@ -68,7 +62,7 @@ class LayerPosterior:
 class LastLayerLaplace(Backprop):
     """Learns as Adam does, to the bit."""
 
-    def __init__(self, config: RivalConfig, images: int) -> None:
+    def __init__(self, config: BaselineConfig, images: int) -> None:
         super().__init__(config, images)
         self.last = [part for part in self.net.modules() if isinstance(part, nn.Linear)][-1]
         self.last.register_forward_pre_hook(self.keep_features)
@@ -77,21 +71,16 @@ class LastLayerLaplace(Backprop):
         device = self.last.weight.device
         self.outer = torch.zeros(width, width, device=device)
         self.hessian = torch.zeros(classes, classes, device=device)
-        self.seen, self.epoch = torch.zeros((), dtype=torch.int64), torch.tensor(-1)
+        self.seen = torch.zeros((), dtype=torch.int64)
 
     def keep_features(self, layer: nn.Module, inputs: tuple[Tensor]) -> None:
         x = inputs[0].detach()
         self.features = torch.cat([x, torch.ones_like(x[:, :1])], 1)
 
-    def start_epoch(self, epoch: int) -> None:
-        """Another epoch, other sums; one that is resumed goes on with its own."""
-        super().start_epoch(epoch)
-        if epoch != int(self.epoch):
+    def step(self, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
+        if int(self.steps) % self.epoch_steps == 0:
             for total in (self.outer, self.hessian, self.seen):
                 total.zero_()
-            self.epoch.fill_(epoch)
-
-    def step(self, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
         probs, loss = super().step(x, y)
         self.outer.addmm_(self.features.T, self.features)
         self.hessian.add_(probs.sum(0).diag() - probs.T @ probs)
@@ -105,6 +94,7 @@ class LastLayerLaplace(Backprop):
         return LayerPosterior(weight, self.outer / share, self.hessian / float(self.seen))
 
     def draws(self, images: Tensor, count: int) -> Iterator[Tensor]:
+        """Of logits, which cost next to nothing: always as many as a prediction takes."""
         if not int(self.seen):  # nothing learned: no Gaussian yet
             yield from super().draws(images, 1)
             return
@@ -115,14 +105,8 @@ class LastLayerLaplace(Backprop):
             means.append(self.net(x))
             factors.append(posterior.logit_factor(self.features))
         mean, factor = torch.cat(means), torch.cat(factors)
-        for _ in range(count):
+        for _ in range(self.config.count("draws")):
             yield (mean + (factor @ torch.randn_like(mean)[:, :, None]).squeeze(2)).softmax(1)
 
-    def tensors(self) -> dict[str, Tensor]:
-        sums = {"outer": self.outer, "hessian": self.hessian, "seen": self.seen, "epoch": self.epoch}
-        return {**super().tensors(), **{f"laplace.{name}": value for name, value in sums.items()}}
-
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        super().load(tensors)
-        for name in ("outer", "hessian", "seen", "epoch"):
-            getattr(self, name).copy_(tensors[f"laplace.{name}"])
+    def state(self) -> dict[str, Tensor]:
+        return {**super().state(), "outer": self.outer, "hessian": self.hessian, "seen": self.seen}

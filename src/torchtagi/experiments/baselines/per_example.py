@@ -1,6 +1,6 @@
 """Gradients of each example of a batch, and the mean of their squares, exactly and without a loop over examples.
 
-n example, o output, i input (for a convolution: channel and place in the kernel), l position in the image;
+n example, o output, i input (for a convolution: channel and position in the kernel), l position in the image;
 a = a layer's input, g = the gradient of the summed loss at its output. Example n's gradient is
 
     linear:       G[n, o, i] = g[n, o] a[n, i]                 Σ_n G² = (g²)ᵀ a²: never formed

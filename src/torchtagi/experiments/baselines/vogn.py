@@ -1,8 +1,9 @@
 """VOGN, variational online Gauss–Newton (Khan et al. 2018; Osawa et al. 2019, algorithm 1).
 
-Natural-gradient variational inference for q(w) = N(μ, 1/(N s + δ + Γ)), N examples, prior precision δ, damping Γ
-(Nγ in the paper). A step, ĝ and ĥ the means over a batch, and over `mc_samples` weights drawn from q, of single
-examples' gradients and of their squares:
+Natural-gradient variational inference for q(w) = N(μ, σ²), 1/σ² = N s + δ + Γ, with N examples, the curvature s of
+a weight, prior precision δ and damping Γ (Nγ in the paper). Γ keeps drawn weights close enough to their means for a
+network to work with them, without pulling the means to zero as a larger δ would. A step, ĝ and ĥ the means over a
+batch, and over `mc_samples` weights drawn from q, of single examples' gradients and of their squares:
 
     m ← β₁ m + ĝ + μ δ/N
     s ← (1 − β₂) s + β₂ ĥ
@@ -17,76 +18,114 @@ At rest E_q[Σ_n ∇ℓ_n] + δμ = 0 and 1/σ² = E_q[Σ_n (∇ℓ_n)²] + δ +
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from torchtagi.experiments.baselines.config import RivalConfig
+from torchtagi.experiments.baselines.baseline import Baseline, module_tensors, ordinary_network
+from torchtagi.experiments.baselines.config import BaselineConfig
 from torchtagi.experiments.baselines.per_example import gradient_moments
-from torchtagi.experiments.baselines.variational import VariationalLearner, VariationalOptimizer
-from torchtagi.experiments.baselines.weight_posterior import WeightPosterior
+from torchtagi.experiments.classify.prediction import softmax
 
 
-class Vogn(VariationalOptimizer):
-    """The optimizer, for any loss that is a sum over examples."""
+@dataclass
+class Vogn:
+    """The optimizer, for any loss that is a sum over examples. The network's parameters are the means μ."""
 
-    def __init__(
-        self,
-        net: nn.Module,
-        images: int,
-        learning_rate: float,
-        prior_precision: float = 1.0,
-        damping: float = 0.0,
-        momentum: float = 0.9,
-        curvature_rate: float = 0.01,
-        mc_samples: int = 1,
-    ) -> None:
-        self.net, self.learning_rate = net, learning_rate
-        self.momentum, self.curvature_rate, self.mc_samples = momentum, curvature_rate, mc_samples
-        self.posterior = WeightPosterior(net, images, prior_precision, damping)
-        self.velocity = [torch.zeros_like(parameter) for parameter in self.posterior.parameters]
-        self.steps = torch.zeros((), dtype=torch.int64)
+    net: nn.Module
+    images: int
+    learning_rate: float
+    prior_precision: float = 1.0
+    damping: float = 0.0
+    momentum: float = 0.9
+    curvature_rate: float = 0.01
+    mc_samples: int = 1
+
+    def __post_init__(self) -> None:
+        self.means = list(self.net.parameters())
+        self.curvature = [torch.zeros_like(mean) for mean in self.means]
+        self.velocity = [torch.zeros_like(mean) for mean in self.means]
+        self.base = (self.prior_precision + self.damping) / self.images
+
+    def vars(self) -> list[Tensor]:
+        """σ² of each weight."""
+        return [1 / (self.images * (s + self.base)) for s in self.curvature]
+
+    @contextmanager
+    def drawn(self) -> Iterator[None]:
+        """While it lasts, the network has weights drawn from q."""
+        with torch.no_grad():
+            kept = [mean.clone() for mean in self.means]
+            for mean, var in zip(self.means, self.vars(), strict=True):
+                mean.add_(torch.randn_like(mean) * var.sqrt())
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for mean, before in zip(self.means, kept, strict=True):
+                    mean.copy_(before)
+
+    def start(self, losses: Callable[[], Tensor]) -> None:
+        """Take the curvature of a first batch, before anything is drawn."""
+        for curvature, square in zip(self.curvature, gradient_moments(self.net, losses).mean_square, strict=True):
+            curvature.copy_(square)
 
     def step(self, losses: Callable[[], Tensor]) -> float:
         """`losses` calls the network once and returns each example's loss; returns their mean over the draws."""
-        posterior = self.posterior
-        if not self.steps:
-            first = gradient_moments(self.net, losses)
-            for curvature, square in zip(posterior.curvature, first.mean_square, strict=True):
-                curvature.copy_(square)
         found = []
         for _ in range(self.mc_samples):
-            with posterior.drawn():
+            with self.drawn():
                 found.append(gradient_moments(self.net, losses))
-        share, base = posterior.prior_share, posterior.base
         with torch.no_grad():
-            for index, mean in enumerate(posterior.parameters):
+            for index, mean in enumerate(self.means):
                 gradient = torch.stack([moments.mean[index] for moments in found]).mean(0)
                 square = torch.stack([moments.mean_square[index] for moments in found]).mean(0)
-                m, s = self.velocity[index], posterior.curvature[index]
-                m.mul_(self.momentum).add_(gradient).add_(mean, alpha=share)
+                m, s = self.velocity[index], self.curvature[index]
+                m.mul_(self.momentum).add_(gradient).add_(mean, alpha=self.prior_precision / self.images)
                 s.lerp_(square, self.curvature_rate)
-                mean.addcdiv_(m, s + base, value=-self.learning_rate * base)
-        self.steps += 1
+                mean.addcdiv_(m, s + self.base, value=-self.learning_rate * self.base)
         return float(torch.stack([moments.losses.mean() for moments in found]).mean())
 
 
-class VognLearner(VariationalLearner):
-    """VOGN on images."""
+class VognLearner(Baseline):
+    """VOGN on images; predictions average over networks drawn from q."""
 
-    optimizer: Vogn
-
-    def make_optimizer(self, config: RivalConfig, net: nn.Module, images: int) -> Vogn:
+    def __init__(self, config: BaselineConfig, images: int) -> None:
+        super().__init__(config, images)
+        self.net = ordinary_network(config)
         names = ("learning_rate", "prior_precision", "damping", "momentum", "curvature_rate")
         numbers = {name: config.number(name) for name in names}
-        return Vogn(net, images, **numbers, mc_samples=config.count("mc_samples"))
+        self.optimizer = Vogn(self.net, images, **numbers, mc_samples=config.count("mc_samples"))
 
-    def optimize(self, x: Tensor, y: Tensor, probs: list[Tensor]) -> float:
+    def step(self, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
+        probs: list[Tensor] = []
+
         def losses() -> Tensor:
             logits = self.net(x)
             probs.append(logits.detach().softmax(1))
             return functional.cross_entropy(logits, y, reduction="none")
 
-        return self.optimizer.step(losses)
+        self.net.train()
+        if not int(self.steps):
+            self.optimizer.start(losses)
+            probs.clear()
+        self.optimizer.learning_rate = self.learning_rate
+        loss = self.optimizer.step(losses)
+        return torch.stack(probs).mean(0), loss
+
+    def draws(self, images: Tensor, count: int) -> Iterator[Tensor]:
+        self.net.eval()
+        for _ in range(count):
+            with self.optimizer.drawn():
+                probs = softmax(self.net, images)
+            yield probs
+
+    def state(self) -> dict[str, Tensor]:
+        named = [name for name, _ in self.net.named_parameters()]
+        velocity = {f"velocity.{name}": v for name, v in zip(named, self.optimizer.velocity, strict=True)}
+        curvature = {f"curvature.{name}": s for name, s in zip(named, self.optimizer.curvature, strict=True)}
+        return {**module_tensors(self.net), **velocity, **curvature}

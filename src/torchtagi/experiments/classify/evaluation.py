@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torchtagi import metrics
 from torchtagi.experiments import data
-from torchtagi.experiments.baselines import load_rival
+from torchtagi.experiments.baselines import load_baseline
 from torchtagi.experiments.classify.tasks import Task, find_task
 from torchtagi.experiments.runs.folder import EVALUATION, Row, Run, RunError
 from torchtagi.model import Classifier, load
@@ -107,7 +107,7 @@ class Predictor(Protocol):
 
 def load_predictor(run: Run, device: str = "cpu") -> Predictor:
     """Whatever learned in `run`, ready to predict."""
-    return load_model(run, device) if run.method == "tagi" else load_rival(run, device)
+    return load_model(run, device) if run.method == "tagi" else load_baseline(run, device)
 
 
 def evaluate(run: Run, download: bool = True, progress: Callable[[str], None] | None = None) -> Evaluation:

@@ -14,6 +14,8 @@ from torchtagi.experiments.runs.training import RunTraining
 from torchtagi.fitting import Batches
 from torchtagi.metrics import classification_scores
 
+MEASURE_SHARE = 5  # the test set is predicted when a fifth as many images have been learned
+
 
 class Training(RunTraining):
     """It sets torch's number of threads and seeds torch's global generator: results depend on both."""
@@ -38,8 +40,10 @@ class Training(RunTraining):
         self.learner.save(run.checkpoint, fit=position)
 
     def measured(self, epoch: int) -> Row:
-        """What an epoch's row says of the test set, if anything."""
-        if epoch % self.config.measure_every and epoch < self.config.epochs:
+        """What an epoch's row says of the test set, if anything: of few training images, which are learned sooner
+        than it is predicted, several epochs have to be learned first; the last is always measured."""
+        every = max(1, round(len(self.test) / MEASURE_SHARE / len(self.train)))
+        if epoch % every and epoch < self.config.epochs:
             return {}
         assert self.test.labels is not None
         return classification_scores(self.learner.predict(self.test.images).probs, self.test.labels)

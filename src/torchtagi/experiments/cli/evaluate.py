@@ -68,7 +68,7 @@ def confusion_table(found: Evaluation) -> Table:
 
 
 def detection_table(found: Evaluation) -> Table:
-    table = Table("by", title=f"telling {found.task.outside} from {found.task.name}", title_justify="left")
+    table = Table("by", title=f"telling {found.task.ood} from {found.task.name}", title_justify="left")
     table.add_column("AUROC", justify="right")
     table.add_column("false alarms at 95 % found", justify="right")
     for name, scores in (found.detection or {}).items():

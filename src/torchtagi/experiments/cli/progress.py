@@ -58,12 +58,12 @@ class Trainable(Protocol):
 
     config: Any
     train: Any
-    epoch: int
     sums: Any
 
     @property
+    def epoch(self) -> int: ...
+    @property
     def done(self) -> bool: ...
-
     def events(self) -> Iterator[Any]: ...
     def save(self) -> None: ...
 

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from torchtagi.experiments.classify.tasks import TASKS
 from torchtagi.experiments.cli.shared import AsJson, console
+from torchtagi.experiments.compare.runner import reading
 from torchtagi.experiments.runs.folder import Row, Run, recorded, result_rows
 
 SHOWN = {"nll": "NLL", "ece": "ECE", "auroc_ovr": "AUROC"}
@@ -40,16 +41,17 @@ def result_table(runs: list[Run]) -> Table:
     for name in ("seed", "epoch", "error %", "paper %", *SHOWN.values()):
         table.add_column(name, justify="right", no_wrap=True)
     for run in runs:
-        rows = result_rows([run])
-        for row in rows[:1] + rows[1:][-1:]:
-            table.add_row(*result_line(row), end_section=row is rows[-1])
+        with reading(run.folder):
+            rows = result_rows([run])
+            for row in rows[:1] + rows[1:][-1:]:
+                table.add_row(*map(escape, result_line(row)), end_section=row is rows[-1])
     return table
 
 
 def result_line(row: Row) -> list[str]:
     def number(name: str, form: str) -> str:
         value = row.get(name)
-        return "–" if value is None else format(value, form)
+        return "–" if value is None else format(float(value), form)
 
     return [
         *(escape(str(row[name])) for name in ("task", "network", "setting", "seed", "epoch")),

@@ -1,32 +1,27 @@
-"""What is compared: methods, data and seeds, and the configuration of each run."""
+"""What is compared or swept: data, network and length, and the configuration of each run.
+
+An entry is a line of a comparison, named after its method; in a stream also after its batch size, `adam-batch16`.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torchtagi.experiments.baselines import RivalConfig, configure_rival, find_method
+from torchtagi.experiments.baselines import BaselineConfig, configure_baseline, find_method
+from torchtagi.experiments.baselines.config import BATCH_SIZE, FOLDS
 from torchtagi.experiments.baselines.methods import Hyperparameters
-from torchtagi.experiments.classify.config import configure
+from torchtagi.experiments.classify.config import TrainConfig, configure
 from torchtagi.experiments.classify.tasks import find_task
-from torchtagi.experiments.compare.running import AnyConfig
 from torchtagi.experiments.runs.config import whole
-from torchtagi.experiments.runs.folder import Row
 
 STREAM_BATCHES = (1, 16)
-FEW, FEW_BATCH = 10_000, 16  # up to so many images rivals take TAGI's batch: those of 64 would be too few steps
-HELD_OUT = 10_000  # of a large training set; a fifth of a small one
-FOLDS, JUDGES = 5, 400  # of few images each fifth is held out in turn, until so many have judged
-FINAL_SEEDS, ENOUGH_RUNS = (1, 2), 3  # where fewer runs of seed 0 would decide, these too judge the finalists
-COARSE = 2000  # among fewer images held out, errors are too coarse a judge of the cells
-TUNING_DRAWS = 10
-CURVE_POINTS, FEW_CURVE_POINTS = 10, 5  # test errors at most: with few images, testing takes longer than learning
+FEW, FEW_BATCH = 10_000, 16  # up to so many images baselines take TAGI's batch: those of 64 would be too few steps
+JUDGES = 400  # a fifth is held out; of few images one fifth after the other, until so many have judged
+COARSE = 2000  # among fewer images held out, errors are too coarse a judge
 USUAL_EPOCHS, MOST_EPOCHS, USUAL_IMAGES = 5, 100, 30_000
-TARGETS: Mapping[str, float] = {"mnist": 2.0, "cifar10": 40.0}
-"""The test error, in %, that a good method reaches within a few epochs: how long does it take?"""
 
 
 def usual_epochs(samples: int | None) -> int:
@@ -36,95 +31,79 @@ def usual_epochs(samples: int | None) -> int:
     return min(MOST_EPOCHS, max(USUAL_EPOCHS, math.ceil(USUAL_IMAGES / samples)))
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One line of the comparison: a method, in a stream with a batch size of its own."""
-
-    method: str
-    batch_size: int | None = None
-
-    @property
-    def name(self) -> str:
-        return self.method if self.batch_size is None else f"{self.method}-batch{self.batch_size}"
+def method_of(entry: str) -> str:
+    return entry.partition("-batch")[0]
 
 
 @dataclass(frozen=True)
 class Study:
-    """A comparison; two with the same values here can share a folder, whatever their methods and seeds."""
+    """What all runs have in common; only a study with the same values can go on in the same folder."""
 
     task: str
     network: str
     epochs: int
-    samples: int | None
-    test_samples: int | None
-    stream: bool
-    augment: bool
-    target_error: float
-    tune_samples: int
+    samples: int | None = None
+    """Learn from so many images only, drawn by the seed, the same for every method."""
+    test_samples: int | None = None
+    stream: bool = False
+    augment: bool = True
+    tune_samples: int = 20_000
     """A tuning run learns and holds out images among so many."""
-    tune_epochs: int
+    tune_epochs: int = USUAL_EPOCHS
 
     def __post_init__(self) -> None:
         find_task(self.task).network(self.network)
-        for name in ("epochs", "tune_epochs"):
-            whole(name, getattr(self, name), 1)
-        for name in ("samples", "test_samples"):
-            if getattr(self, name) is not None:
+        for name in ("epochs", "tune_epochs", "samples", "test_samples"):
+            if getattr(self, name) is not None or "epochs" in name:
                 whole(name, getattr(self, name), 1)
         whole("tune_samples", self.tune_samples, 10)
         if self.stream and self.epochs != 1:
             raise ValueError(f"a stream is seen once: epochs must be 1, got {self.epochs}")
-        if not 0 < self.target_error < 100:
-            raise ValueError(f"target error must lie between 0 and 100 %, got {self.target_error}")
 
     @property
     def name(self) -> str:
-        """The folder's usual name."""
-        size = "" if self.samples is None else f"-samples{self.samples}"
-        length = "-stream" if self.stream else f"-epochs{self.epochs}"
-        return f"compare-{self.task}-{self.network}{length}{size}"
+        """For folders: `mnist-30ep-n1000`, `cifar10-3conv-bn-10ep`, `mnist-stream`."""
+        network = "" if self.network == find_task(self.task).default_network else f"-{self.network}"
+        size = "" if self.samples is None else f"-n{self.samples}"
+        return f"{self.task}{network}-{'stream' if self.stream else f'{self.epochs}ep'}{size}"
 
-    @property
-    def shared(self) -> dict[str, Any]:
-        """What every run has in common."""
-        values: dict[str, Any] = {} if self.augment else {"augment": False}
-        if self.samples is not None:
-            values["draw_samples"] = True
-        return values
-
-    def batch_size(self, entry: Entry) -> int:
-        """Images a step: in a stream the entry's own."""
-        if entry.batch_size is not None:
-            return entry.batch_size
-        if entry.method == "tagi":
-            return configure(self.task, self.network).batch_size
-        return (
-            FEW_BATCH if self.samples is not None and self.samples <= FEW else find_method(entry.method).batch_size
-        )
-
-    def entries(self, methods: list[str]) -> list[Entry]:
+    def entries(self, methods: Sequence[str]) -> list[str]:
         for method in methods:
             if method != "tagi":
-                find_method(method)
-        repeated = {method for method in methods if methods.count(method) > 1}
-        if repeated:
-            raise ValueError(f"method {min(repeated)} is named twice")
+                find_method(method).check_installed()
+            if methods.count(method) > 1:
+                raise ValueError(f"method {method} is named twice")
         if not methods:
             raise ValueError("name at least one method")
-        batches = STREAM_BATCHES if self.stream else (None,)
-        return [Entry(method, batch) for method in methods for batch in batches]
+        if not self.stream:
+            return list(methods)
+        return [f"{method}-batch{size}" for method in methods for size in STREAM_BATCHES]
 
-    def config(self, entry: Entry, seed: int, hyperparameters: Hyperparameters, threads: int) -> AnyConfig:
+    def batch_size(self, entry: str) -> int:
+        """Images a step: in a stream the entry's own."""
+        if self.stream:
+            return int(entry.partition("-batch")[2])
+        if method_of(entry) == "tagi":
+            return configure(self.task, self.network).batch_size
+        return FEW_BATCH if self.samples is not None and self.samples <= FEW else BATCH_SIZE
+
+    def config(
+        self, entry: str, seed: int, threads: int, hyperparameters: Hyperparameters | None = None, **changes: Any
+    ) -> TrainConfig | BaselineConfig:
         """The run of an entry for one seed, which draws the images too; TAGI has no hyperparameters to choose."""
-        values = {
-            **self.shared,
-            **{"seed": seed, "threads": threads, "epochs": self.epochs, "samples": self.samples},
-            **{"test_samples": self.test_samples, "batch_size": self.batch_size(entry)},
-            "measure_every": math.ceil(self.epochs / (CURVE_POINTS if self.samples is None else FEW_CURVE_POINTS)),
+        values: dict[str, Any] = {
+            "seed": seed,
+            "threads": threads,
+            "epochs": self.epochs,
+            "samples": self.samples,
+            "test_samples": self.test_samples,
+            "batch_size": self.batch_size(entry),
+            **({} if self.augment else {"augment": False}),
+            **changes,
         }
-        if entry.method == "tagi":
+        if method_of(entry) == "tagi":
             return configure(self.task, self.network, **values)
-        return configure_rival(self.task, entry.method, self.network, hyperparameters, **values)
+        return configure_baseline(self.task, method_of(entry), self.network, hyperparameters, **values)
 
     @property
     def tuning_images(self) -> int:
@@ -133,35 +112,20 @@ class Study:
 
     @property
     def held_out(self) -> int:
-        return max(1, min(HELD_OUT, self.tuning_images // 5))
+        return max(1, self.tuning_images // FOLDS)
+
+    def folds(self, least: int = 1) -> int:
+        """By how many runs a cell of a grid is judged."""
+        return min(max(least, math.ceil(JUDGES / self.held_out)), FOLDS, self.tuning_images // self.held_out)
 
     @property
-    def folds(self) -> int:
-        return min(FOLDS, math.ceil(JUDGES / self.held_out), self.tuning_images // self.held_out)
-
-    @property
-    def final_seeds(self) -> tuple[int, ...]:
-        """Further seeds for the cells between which tuning decides."""
-        return FINAL_SEEDS if self.folds < ENOUGH_RUNS else ()
-
-    @property
-    def judged_by(self) -> str:
-        """What decides between cells first."""
-        return "nll" if self.folds * self.held_out < COARSE else "error"
+    def judged_by(self) -> tuple[str, str]:
+        """The score that decides between cells, and the one that decides between equals."""
+        return ("nll", "error") if self.folds() * self.held_out < COARSE else ("error", "nll")
 
     def tuning_config(
-        self, entry: Entry, hyperparameters: Hyperparameters, threads: int, fold: int = 0, seed: int = 0
-    ) -> RivalConfig:
-        """A run on a part of the images that the seed learns, measured on some held out of it."""
-        values = {
-            **self.shared,
-            **{"seed": seed, "threads": threads, "epochs": self.tune_epochs, "samples": self.tuning_images},
-            **{"held_out": self.held_out, "fold": fold, "batch_size": self.batch_size(entry)},
-            "measure_every": self.tune_epochs,  # only the end counts
-        }
-        if find_method(entry.method).draws_networks:
-            hyperparameters = {**hyperparameters, "curve_draws": TUNING_DRAWS}
-        return configure_rival(self.task, entry.method, self.network, hyperparameters, **values)
-
-    def as_json(self) -> Row:
-        return dataclasses.asdict(self)
+        self, entry: str, threads: int, hyperparameters: Hyperparameters, fold: int
+    ) -> TrainConfig | BaselineConfig:
+        """A run on a part of the images that seed 0 learns, measured at its end on a fifth of them held out."""
+        changes = {"epochs": self.tune_epochs, "samples": self.tuning_images, "fold": fold, "test_samples": None}
+        return self.config(entry, 0, threads, hyperparameters, **changes)

@@ -1,196 +1,84 @@
-"""How much a hyperparameter matters: the final error over a rival's learning rate, over TAGI's σ_V and batch size.
+"""How much a hyperparameter matters: the final error over a baseline's learning rate and TAGI's σ_V.
 
-sweep.json               what is swept, and what was found
-<axis>/<value>/seed<k>/  a run a value and seed; values that ask for the same run share the first one's
+sweep.json               what is swept, and the error and NLL at the end of each run
+<axis>/<value>/seed<k>/  the runs
 """
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torchtagi.experiments import data
-from torchtagi.experiments.baselines import configure_rival, find_method
-from torchtagi.experiments.baselines.methods import Hyperparameters
-from torchtagi.experiments.classify.config import configure
-from torchtagi.experiments.classify.tasks import find_task
-from torchtagi.experiments.compare.compare import FORMAT, check_format, write_json
-from torchtagi.experiments.compare.running import (
-    AnyConfig,
-    Watch,
-    complete_all,
-    is_complete,
-    is_diverged,
-    is_foreign,
-    last_row,
-)
-from torchtagi.experiments.runs.config import whole
-from torchtagi.experiments.runs.folder import CONFIG, Row, RunError, read_json
-from torchtagi.inference.conditioning import CHUNK
+from torchtagi.experiments.baselines import find_method
+from torchtagi.experiments.compare.runner import SWEEP, AnyConfig, Runner, read_study, reading
+from torchtagi.experiments.runs.folder import Row
 
-SWEEP = "sweep.json"
 FACTORS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-"""Of a rival's default learning rate."""
+"""Of a baseline's default learning rate."""
 NOISES: Mapping[str, dict[str, Any]] = {
     "learned": {},
-    **{f"{noise:g}": {"learn_noise": False, "noise_std": noise} for noise in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)},
+    **{f"{noise:g}": {"noise": noise} for noise in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)},
 }
-BATCHES = (1, 4, 16, 64, 256)
-"""Learned whole: in the chunks of the defaults, large ones would do as batches of 16 do."""
+AXES: Mapping[str, str] = {"learning-rate": "learning rate", "noise": "σ_V"}
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """What every run of a sweep has in common."""
-
-    task: str
-    network: str
-    epochs: int
-    samples: int | None
-    test_samples: int | None
-
-    def __post_init__(self) -> None:
-        find_task(self.task).network(self.network)
-        whole("epochs", self.epochs, 1)
-        for name in ("samples", "test_samples"):
-            if getattr(self, name) is not None:
-                whole(name, getattr(self, name), 1)
-
-    @property
-    def name(self) -> str:
-        size = "" if self.samples is None else f"-samples{self.samples}"
-        return f"sweep-{self.task}-{self.network}-epochs{self.epochs}{size}"
-
-    def axes(self, methods: list[str]) -> dict[str, dict[str, Callable[[int, int], AnyConfig]]]:
-        """Axis → value → the configuration for a seed and a number of threads."""
-        found: dict[str, dict[str, Callable[[int, int], AnyConfig]]] = {}
-        for method in methods:
-            if method == "tagi":
-                found["tagi-noise"] = {name: self.ours(**changes) for name, changes in NOISES.items()}
-                found["tagi-batch"] = {
-                    str(size): self.ours(batch_size=size, chunk=max(size, CHUNK)) for size in BATCHES
-                }
-                continue
-            rate = float(find_method(method).defaults["learning_rate"])
-            found[f"{method}-learning-rate"] = {
-                f"{rate * factor:.3g}": self.theirs(method, float(f"{rate * factor:.3g}")) for factor in FACTORS
-            }
-        return found
-
-    def ours(self, **changes: Any) -> Callable[[int, int], AnyConfig]:
-        return lambda seed, threads: configure(
-            self.task, self.network, seed=seed, threads=threads, **self.shared, **changes
-        )
-
-    def theirs(self, method: str, rate: float) -> Callable[[int, int], AnyConfig]:
-        kind = find_method(method)
-        hyperparameters: Hyperparameters = {"learning_rate": rate}
-        if kind.draws_networks:  # the loop's last row is all that a sweep has
-            hyperparameters["curve_draws"] = kind.defaults["draws"]
-        return lambda seed, threads: configure_rival(
-            self.task, method, self.network, hyperparameters, seed=seed, threads=threads, **self.shared
-        )
-
-    def homes(self, methods: list[str]) -> dict[tuple[str, str], Path]:
-        """Below the sweep's folder, where the runs of an axis and value are: with the first that is the same."""
-        configs: list[AnyConfig] = []
-        places: list[Path] = []
-        found = {}
-        for axis, values in self.axes(methods).items():
-            for value, make in values.items():
-                config = make(0, 1)
-                if config not in configs:
-                    configs.append(config)
-                    places.append(Path(axis) / value)
-                found[axis, value] = places[configs.index(config)]
-        return found
-
-    @property
-    def shared(self) -> dict[str, Any]:
-        sizes = {"epochs": self.epochs, "samples": self.samples, "test_samples": self.test_samples}
-        return {**sizes, "measure_every": self.epochs}
-
-
-def sweep(
-    asked: Sweep,
-    methods: list[str],
-    seeds: list[int],
-    folder: str | Path,
-    threads: int = 1,
-    watch: Watch = lambda name, event: False,
-) -> list[Row]:
+def sweep(runner: Runner, methods: Sequence[str], seeds: Sequence[int]) -> list[Row]:
     """Train what is missing; a row an axis and value of all that the folder has."""
-    folder = Path(folder)
-    axes, homes = asked.axes(methods), asked.homes(methods)
-    open_sweep(folder, asked)
-    loaded: list[data.TrainTest] = []
-
-    def sets() -> data.TrainTest:
-        if not loaded:
-            loaded.append(data.load_train_test(asked.task))
-        return loaded[0]
-
-    configs = {
-        folder / place / f"seed{seed}": axes[axis][value](seed, threads)
-        for seed in seeds
-        for (axis, value), place in homes.items()
-    }
-    complete_all(configs, sets, watch)
-    return collect_sweep(folder)
+    configs = {name: config for seed in seeds for name, config in configs_of(runner, methods, seed).items()}
+    runner.open()
+    collect_sweep(runner.folder)  # tells at once if it cannot be read
+    runner.complete(configs)
+    return collect_sweep(runner.folder)
 
 
-def open_sweep(folder: Path, asked: Sweep) -> None:
-    content = {"format": FORMAT, "sweep": dataclasses.asdict(asked), "rows": []}
-    if (folder / SWEEP).is_file():
-        kept = read_json(folder / SWEEP)
-        check_format(folder, kept)
-        before = kept.get("sweep")
-        if before != content["sweep"]:
-            raise RunError(f"{folder} sweeps with {before}, not {content['sweep']}")
-        return
-    if is_foreign(folder, SWEEP):
-        raise RunError(f"{folder} is not empty and is not a sweep; choose another folder")
-    write_json(folder / SWEEP, content)
+def configs_of(runner: Runner, methods: Sequence[str], seed: int) -> dict[str, AnyConfig]:
+    """The runs of one seed by name."""
+    study, threads = runner.study, runner.threads
+    found: dict[str, AnyConfig] = {}
+    for method in study.entries(methods):
+        if method == "tagi":
+            values = {f"tagi-noise/{name}": changes for name, changes in NOISES.items()}
+            for name, changes in values.items():
+                found[f"{name}/seed{seed}"] = study.config(method, seed, threads, **changes)
+            continue
+        usual = float(find_method(method).defaults["learning_rate"])
+        for rate in (float(f"{usual * factor:.3g}") for factor in FACTORS):
+            name = f"{method}-learning-rate/{rate:.3g}/seed{seed}"
+            found[name] = study.config(method, seed, threads, {"learning_rate": rate})
+    return found
 
 
 def collect_sweep(folder: Path) -> list[Row]:
-    """The final errors of the finished runs below `folder`; writes them into sweep.json."""
-    if not (folder / SWEEP).is_file():
-        raise RunError(f"{folder} is not a sweep: it has no {SWEEP}")
-    content = read_json(folder / SWEEP)
-    asked = Sweep(**content["sweep"])
-    rows = []
-    for (axis, value), place in asked.homes(["tagi", *rivals_in(folder)]).items():
-        row = value_row(folder / place, asked.epochs)
-        if row is not None:
-            rows.append({"axis": axis, "value": value, **row})
-    write_json(folder / SWEEP, {**content, "rows": rows})
-    return rows
+    """The final errors in sweep.json, in the order of axes and values; a recorded one may have `rows` only."""
+    with reading(folder / SWEEP):
+        content = read_study(folder, SWEEP)
+        groups: dict[tuple[str, str], list[Row]] = {}
+        for name, run in content["runs"].items():
+            axis, value, _ = name.split("/")
+            groups.setdefault((axis, value), []).append(run)
+        rows = {(row["axis"], row["value"]): row for row in content.get("rows", [])}
+        rows |= {group: value_row(*group, found) for group, found in groups.items()}
+        return [rows[group] for group in sorted(rows, key=order_of)]
 
 
-def rivals_in(folder: Path) -> list[str]:
-    ending = "-learning-rate"
-    return sorted(place.name.removesuffix(ending) for place in folder.glob(f"*{ending}") if place.is_dir())
+def order_of(group: tuple[str, str]) -> tuple[bool, str, float]:
+    """TAGI's axes first; the learned noise before those that are set."""
+    axis, value = group
+    return not axis.startswith("tagi-"), axis, 0.0 if value == "learned" else float(value)
 
 
-def value_row(place: Path, epochs: int) -> Row | None:
+def value_row(axis: str, value: str, runs: Sequence[Row]) -> Row:
     """Errors of the seeds of one value; a run that diverged has none and is counted."""
-    runs = sorted(path.parent for path in place.glob(f"seed*/{CONFIG}"))
-    diverged = [run for run in runs if is_diverged(run)]
-    done = [run for run in runs if run not in diverged and is_complete(run, epochs)]
-    if not diverged and not done:
-        return None
-    last = [row for row in map(last_row, done) if row is not None]
-    errors = [row["error"] for row in last]
+    done = [run for run in runs if "diverged" not in run]
+    errors = [run["error"] for run in done]
     return {
+        "axis": axis,
+        "value": value,
         "seeds": len(done),
-        "diverged": len(diverged),
-        "error": statistics.fmean(errors) if errors else None,
-        "error_min": min(errors, default=None),
+        "diverged": len(runs) - len(done),
+        "error": statistics.fmean(errors) if done else None,
         "error_max": max(errors, default=None),
-        "nll": statistics.fmean(row["nll"] for row in last) if last else None,
+        "nll": statistics.fmean(run["nll"] for run in done) if done else None,
     }

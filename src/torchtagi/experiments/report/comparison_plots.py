@@ -2,90 +2,78 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-
-import numpy as np
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from torchtagi.experiments.baselines import METHODS
-from torchtagi.experiments.compare.table import Member
-from torchtagi.experiments.report.plots import THEMES, Figure, blank_figure, themed
+from torchtagi.experiments.compare.study import method_of
+from torchtagi.experiments.compare.sweep import AXES
+from torchtagi.experiments.report.plots import THEMES, Figure, as_png, blank_figure, themed
 from torchtagi.experiments.runs.folder import Row
 
 # Distinguishable without colour vision too (Okabe & Ito), TAGI in the pages' own blue.
-COLOURS = ("#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6d31", "#7f7f7f")
-SWEPT = {"learning rate": "-learning-rate", "σ_V": "-noise", "batch size": "-batch"}  # how a sweep's axes end
+PALETTE = ("#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6d31", "#7f7f7f")
+COLOURS = dict(zip(METHODS, PALETTE, strict=True))
+LEAST_IMAGES = 10  # of a bin of confidence, to be shown
 DIVERGED_ERROR = 100.0  # where a run that diverged is drawn: beyond chance
 
+Points = list[tuple[float, float]]
+Runs = Mapping[str, Sequence[Row]]
 
-def colours(names: Sequence[str], theme: str) -> dict[str, str]:
+
+@dataclass
+class Panel:
+    """A line a name, and behind it faint ones: single seeds."""
+
+    xlabel: str
+    ylabel: str
+    lines: dict[str, Points] = field(default_factory=dict)
+    faint: dict[str, list[Points]] = field(default_factory=dict)
+    xlog: bool = False
+    ylog: bool = False
+    marker: str = "o"
+    reference: Points = field(default_factory=list)
+
+
+def colour_of(name: str) -> str:
     """The same for a method in every picture; in a stream, its two batch sizes share it."""
-    picked = dict(zip(METHODS, COLOURS, strict=True))
-    return {name: picked.get(method_of(name), THEMES[theme]["main"]) for name in names}
+    return COLOURS.get(method_of(name), THEMES["light"]["main"])
 
 
-def method_of(name: str) -> str:
-    """The method of an entry or of a sweep's axis: `adam` of `adam-batch16` and of `adam-learning-rate`."""
-    return next((method for method in METHODS if name == method or name.startswith(f"{method}-")), "tagi")
-
-
-def dashes(name: str) -> str:
+def style_of(name: str) -> dict[str, str]:
     """In a stream, batch 1 is dotted."""
-    return ":" if name.endswith("-batch1") else "-"
+    return {"color": colour_of(name), "linestyle": ":" if name.endswith("-batch1") else "-"}
 
 
-def error_curves(members: Mapping[str, list[Member]], theme: str = "light") -> Figure:
-    """Test error against epochs and against training seconds: the mean of the seeds, each seed faintly."""
-    with themed(theme):
-        figure = blank_figure(10, 4)
-        by_epoch, by_time = figure.subplots(1, 2, sharey=True)
-        for name, colour in colours(list(members), theme).items():
-            style = {"color": colour, "linestyle": dashes(name)}
-            for axes, places in ((by_epoch, epochs_of), (by_time, seconds_of)):
-                lines = [measured(member.rows, places(member.rows)) for member in members[name]]
-                for line in lines:
-                    axes.plot(*line.T, alpha=0.25, linewidth=1, **style)
-                shortest = min((len(line) for line in lines if len(line)), default=0)
-                if shortest:
-                    middle = np.mean([line[:shortest] for line in lines if len(line)], axis=0)
-                    axes.plot(*middle.T, marker="o", markersize=4, label=name, **style)
-        by_epoch.set(xlabel="epoch", ylabel="test error, %", yscale="log")
-        by_epoch.xaxis.get_major_locator().set_params(integer=True)
-        by_time.set(xlabel="training seconds", xscale="log")
-        plain_log(by_epoch.yaxis)
-        plain_log(by_time.xaxis)
-        figure.legend(*by_epoch.get_legend_handles_labels(), loc="outside right upper")
+def drawn(panels: Sequence[Panel], sharey: bool = False) -> Figure:
+    """The panels side by side, with one legend."""
+    with themed("light"):
+        figure = blank_figure(2 + 4 * len(panels), 4)
+        subplots = figure.subplots(1, len(panels), sharey=sharey, squeeze=False)[0]
+        for axes, panel in zip(subplots, panels, strict=True):
+            axes.plot(*columns(panel.reference), color=THEMES["light"]["soft"], linewidth=1)
+            for name, points in panel.lines.items():
+                for line in panel.faint.get(name, []):
+                    axes.plot(*columns(line), alpha=0.25, linewidth=1, **style_of(name))
+                axes.plot(*columns(points), marker=panel.marker, markersize=3, label=name, **style_of(name))
+            axes.set(xlabel=panel.xlabel, ylabel=panel.ylabel)
+            for logarithmic, axis in ((panel.xlog, "x"), (panel.ylog, "y")):
+                if logarithmic:
+                    axes.set(**{f"{axis}scale": "log"})
+                    plain_log(getattr(axes, f"{axis}axis"))
+            if sharey:
+                axes.label_outer()
+        found = [axes.get_legend_handles_labels() for axes in subplots]
+        labels = {label: handle for pair in found for handle, label in zip(*pair, strict=True)}
+        figure.legend(labels.values(), labels.keys(), loc="outside right upper")
     return figure
 
 
-def stream_curves(members: Mapping[str, list[Member]], theme: str = "light") -> Figure:
-    """A stream's error on the images that come next, against images seen and against training seconds."""
-    with themed(theme):
-        figure = blank_figure(10, 4)
-        by_images, by_time = figure.subplots(1, 2, sharey=True)
-        for name, colour in colours(list(members), theme).items():
-            rows = [member.rows[-1] for member in members[name] if member.rows]
-            if not rows:
-                continue
-            curves = [row["train_curve"] for row in rows]
-            images = [statistics.fmean(point[0] for point in points) for points in zip(*curves, strict=False)]
-            error = [statistics.fmean(point[1] for point in points) for points in zip(*curves, strict=False)]
-            pace = statistics.fmean(row["seconds"] / row["train_curve"][-1][0] for row in rows)
-            style = {"color": colour, "linestyle": dashes(name), "label": stream_label(name)}
-            by_images.plot(images, error, **style)
-            by_time.plot([pace * count for count in images], error, **style)
-        by_images.set(xlabel="images seen", ylabel="online error, %", yscale="log")
-        by_time.set(xlabel="training seconds", xscale="log")
-        plain_log(by_images.yaxis)
-        plain_log(by_time.xaxis)
-        figure.legend(*by_images.get_legend_handles_labels(), loc="outside right upper")
-    return figure
-
-
-def stream_label(name: str) -> str:
-    """Says of a method that learns networks drawn that these few answered, not its prediction."""
-    method = METHODS.get(method_of(name))
-    return f"{name} (as drawn)" if method is not None and method.learns_drawn else name
+def columns(points: Points) -> tuple[list[float], list[float]]:
+    return [x for x, _ in points], [y for _, y in points]
 
 
 def plain_log(axis: Figure) -> None:
@@ -102,132 +90,98 @@ def plain_log(axis: Figure) -> None:
     axis.set_minor_formatter(Plain(minor_thresholds=(1.5, 0.5)))
 
 
-def measured(rows: Sequence[Row], places: Sequence[float]) -> np.ndarray:
-    """(place, test error) of the epochs after which it was measured, a line each."""
-    found = [(place, row["error"]) for place, row in zip(places, rows, strict=True) if "error" in row]
-    return np.array(found).reshape(-1, 2)
+def mean_line(lines: Iterable[Points]) -> Points:
+    """Point by point, as far as all of them go."""
+    return [
+        (statistics.fmean(x for x, _ in points), statistics.fmean(y for _, y in points))
+        for points in zip(*lines, strict=False)
+    ]
 
 
-def epochs_of(rows: Sequence[Row]) -> list[float]:
-    return [row["epoch"] for row in rows]
-
-
-def seconds_of(rows: Sequence[Row]) -> list[float]:
-    """Training seconds up to the end of each epoch."""
-    spent, total = [], 0.0
-    for row in rows:
-        total += row["seconds"]
-        spent.append(total)
-    return spent
-
-
-def reliability(members: Mapping[str, list[Member]], theme: str = "light") -> Figure:
-    """Accuracy minus confidence by confidence, the seeds' images pooled: on the line at zero, trust is deserved."""
-    with themed(theme):
-        figure = blank_figure(10, 4)
-        diagram, gap = figure.subplots(1, 2)
-        diagram.plot([0, 1], [0, 1], color=THEMES[theme]["soft"], linewidth=1)
-        gap.axhline(0, color=THEMES[theme]["soft"], linewidth=1)
-        for name, colour in colours(list(members), theme).items():
-            bins = pooled_bins([m.summary["reliability"] for m in members[name] if m.summary is not None])
-            if bins:
-                confidence, accuracy = zip(*bins, strict=True)
-                style = {"color": colour, "linestyle": dashes(name), "marker": "o", "markersize": 3}
-                diagram.plot(confidence, accuracy, label=name, **style)
-                gap.plot(confidence, [a - c for c, a in bins], **style)
-        diagram.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1.02))
-        gap.set(xlabel="confidence", ylabel="accuracy − confidence", xlim=(0, 1))
-        figure.legend(*diagram.get_legend_handles_labels(), loc="outside right upper")
+def error_curves(runs: Runs) -> Figure:
+    """Test error against epochs and against training seconds: the mean of the seeds, each seed faintly."""
+    by_epoch = Panel("epoch", "test error, %", ylog=True)
+    by_time = Panel("training seconds", "test error, %", xlog=True, ylog=True)
+    for name, found in runs.items():
+        epochs = [run["epochs"] for run in found if "epochs" in run]
+        seconds = [list(itertools.accumulate(row["seconds"] for row in rows)) for rows in epochs]
+        by_epoch.faint[name] = [measured(rows, [row["epoch"] for row in rows]) for rows in epochs]
+        by_time.faint[name] = [measured(rows, spent) for rows, spent in zip(epochs, seconds, strict=True)]
+        for panel in (by_epoch, by_time):
+            panel.lines[name] = mean_line(panel.faint[name])
+    figure = drawn([by_epoch, by_time], sharey=True)
+    figure.axes[0].xaxis.get_major_locator().set_params(integer=True)
     return figure
 
 
-def pooled_bins(tables: Sequence[Row], least: int = 10) -> list[tuple[float, float]]:
-    """(confidence, accuracy) of the bins with at least `least` images, over all tables."""
+def measured(rows: Sequence[Row], xs: Sequence[float]) -> Points:
+    """The test error of the epochs after which it was measured."""
+    return [(x, row["error"]) for x, row in zip(xs, rows, strict=True) if row.get("error") is not None]
+
+
+def stream_curves(runs: Runs) -> Figure:
+    """A stream's error on the images that come next, against images seen and against training seconds. Without the
+    methods that learn networks drawn: these few answered, which is not the method's prediction."""
+    by_images = Panel("images seen", "online error, %", ylog=True, marker="")
+    by_time = Panel("training seconds", "online error, %", xlog=True, ylog=True, marker="")
+    for name, found in runs.items():
+        method = METHODS.get(method_of(name))
+        if method is not None and method.learns_drawn:
+            continue
+        rows = [run["epochs"][-1] for run in found if "epochs" in run]
+        by_images.lines[name] = mean_line(row["train_curve"] for row in rows)
+        by_time.lines[name] = mean_line(
+            [(images * row["seconds"] / row["train_curve"][-1][0], error) for images, error in row["train_curve"]]
+            for row in rows
+        )
+    return drawn([by_images, by_time], sharey=True)
+
+
+def reliability(runs: Runs) -> Figure:
+    """Accuracy, and accuracy minus confidence, by confidence, the seeds' images pooled."""
+    pooled = {
+        name: pooled_bins([run["summary"]["reliability"] for run in found if "summary" in run])
+        for name, found in runs.items()
+    }
+    gaps = {name: [(c, a - c) for c, a in bins] for name, bins in pooled.items()}
+    return drawn(
+        [
+            Panel("confidence", "accuracy", pooled, reference=[(0, 0), (1, 1)]),
+            Panel("confidence", "accuracy − confidence", gaps, reference=[(0, 0), (1, 0)]),
+        ]
+    )
+
+
+def pooled_bins(tables: Sequence[Row]) -> Points:
+    """(confidence, accuracy) of the bins with enough images, over all tables. An empty bin has no means."""
     found = []
-    for bins in zip(*(bin_rows(table) for table in tables), strict=True):
-        count = sum(row[0] for row in bins)
-        if count >= least:
-            confidence = sum(n * c for n, c, _ in bins if n) / count
-            found.append((confidence, sum(n * a for n, _, a in bins if n) / count))
+    for bins in zip(*(zip(t["count"], t["confidence"], t["accuracy"], strict=True) for t in tables), strict=True):
+        count = sum(n for n, _, _ in bins)
+        if count >= LEAST_IMAGES:
+            confidence, accuracy = (sum(n * (row[i] or 0.0) for n, *row in bins) / count for i in (0, 1))
+            found.append((confidence, accuracy))
     return found
 
 
-def bin_rows(table: Row) -> list[tuple[int, float, float]]:
-    """An empty bin has no means; they count for nothing."""
-    columns = zip(table["count"], table["confidence"], table["accuracy"], strict=True)
-    return [(n, c or 0.0, a or 0.0) for n, c, a in columns]
+def sweep_figure(rows: Sequence[Row]) -> Figure:
+    """A panel a kind of axis; a value at which every seed diverged is at 100 %, the learned noise a line across."""
+    panels = []
+    for end, label in AXES.items():
+        panel = Panel(label, "final test error, %", xlog=True, ylog=True)
+        for row in (row for row in rows if row["axis"].endswith(f"-{end}") and row["value"] != "learned"):
+            error = DIVERGED_ERROR if row["error"] is None else row["error"]
+            panel.lines.setdefault(row["axis"].removesuffix(f"-{end}"), []).append((float(row["value"]), error))
+        values = [value for points in panel.lines.values() for value, _ in points]
+        learned = [row["error"] for row in rows if end == "noise" and row["value"] == "learned"]
+        panel.reference = [(value, error) for error in learned if error for value in (min(values), max(values))]
+        panels += [panel] if panel.lines else []
+    return drawn(panels, sharey=True)
 
 
-def risk_coverage(members: Mapping[str, list[Member]], theme: str = "light") -> Figure:
-    """The error among the most confident share of the answers."""
-    with themed(theme):
-        figure = blank_figure(6, 4)
-        axes = figure.subplots()
-        for name, colour in colours(list(members), theme).items():
-            curves = [m.summary["risk_coverage"] for m in members[name] if m.summary is not None]
-            if curves:
-                risk = [100 * statistics.fmean(values) for values in zip(*(c["risk"] for c in curves), strict=True)]
-                axes.plot(
-                    [100 * share for share in curves[0]["coverage"]],
-                    risk,
-                    color=colour,
-                    linestyle=dashes(name),
-                    label=name,
-                )
-        axes.set(xlabel="% of the images answered, the most confident first", ylabel="error among them, %")
-        axes.set(ylim=(0, None))
-        axes.legend()
-    return figure
+def small_png(figure: Figure) -> bytes:
+    """With a palette: a third of the size."""
+    from PIL import Image
 
-
-def comparison_figures(
-    members: Mapping[str, list[Member]], stream: bool = False
-) -> dict[str, Callable[[str], Figure]]:
-    """A stream has but one epoch: its course is within it."""
-    errors = stream_curves if stream else error_curves
-    return {
-        "error": lambda theme: errors(members, theme),
-        "reliability": lambda theme: reliability(members, theme),
-        "risk-coverage": lambda theme: risk_coverage(members, theme),
-    }
-
-
-def sweep_figure(rows: Sequence[Row], theme: str = "light") -> Figure:
-    """A panel a kind of axis; a value at which every seed diverged is a cross at the top."""
-    shown = {label: ending for label, ending in SWEPT.items() if any(r["axis"].endswith(ending) for r in rows)}
-    with themed(theme):
-        figure = blank_figure(4.2 * max(len(shown), 1), 3.8)
-        panels = figure.subplots(1, max(len(shown), 1), sharey=True, squeeze=False)[0]
-        axes_names = [row["axis"] for row in rows]
-        palette = colours(list(dict.fromkeys(axes_names)), theme)
-        for panel, (label, ending) in zip(panels, shown.items(), strict=False):
-            for axis in (name for name in palette if name.endswith(ending)):
-                draw_axis(panel, [row for row in rows if row["axis"] == axis], axis, ending, palette[axis])
-            panel.set(xlabel=label, xscale="log", yscale="log")
-            plain_log(panel.yaxis)
-            panel.legend(fontsize=8)
-        panels[0].set(ylabel="final test error, %")
-        panels[0].set_ylim(top=1.2 * DIVERGED_ERROR)  # once all is drawn: it ends the scaling of the shared axis
-    return figure
-
-
-def draw_axis(panel: Figure, rows: Sequence[Row], axis: str, ending: str, colour: str) -> None:
-    numbers = [row for row in rows if row["value"] != "learned"]
-    finished = [row for row in numbers if row["error"] is not None]
-    panel.plot(
-        [float(row["value"]) for row in finished],
-        [row["error"] for row in finished],
-        marker="o",
-        markersize=4,
-        color=colour,
-        label=axis.removesuffix(ending),
-    )
-    panel.plot(
-        [float(row["value"]) for row in numbers if row["error"] is None],
-        [DIVERGED_ERROR for row in numbers if row["error"] is None],
-        "x",
-        color=colour,
-    )
-    for row in rows:
-        if row["value"] == "learned" and row["error"] is not None:
-            panel.axhline(row["error"], color=colour, linestyle="--", linewidth=1, label="learned noise")
+    buffer = io.BytesIO()
+    Image.open(io.BytesIO(as_png(figure))).convert("RGB").quantize(128).save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()

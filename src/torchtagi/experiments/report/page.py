@@ -16,7 +16,7 @@ from torchtagi.experiments import data
 from torchtagi.experiments.baselines import METHODS
 from torchtagi.experiments.classify.config import TrainConfig
 from torchtagi.experiments.classify.evaluation import Evaluation, evaluate, load_model
-from torchtagi.experiments.classify.train import prior_network
+from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.report import plots
 from torchtagi.experiments.runs.folder import PLOTS, REPORT, Row, Run, RunError
 
@@ -71,7 +71,7 @@ def write_report(run: Run, download: bool = False, progress: Callable[[str], Non
     rows = run.metrics()
     if not rows:
         raise RunError(f"{run.folder} has not finished an epoch yet: nothing to report")
-    if run.config.get("held_out"):
+    if run.config.get("fold") is not None:
         raise RunError(
             f"{run.folder} is of a tuning, measured on images held out at its end only: nothing to report"
         )
@@ -100,11 +100,9 @@ def write_report(run: Run, download: bool = False, progress: Callable[[str], Non
 def weight_plot(run: Run) -> Callable[[str], plots.Figure]:
     """A TAGI network's weights before and after, as a function of the theme."""
     config = dataclasses.replace(TrainConfig.from_json(run.config), device="cpu")
-    with torch.random.fork_rng(devices=[]):
-        train = data.load(config.task, "train")
-        train = train.subset(config.sample_index(len(train))).to("cpu", torch.channels_last)
-        prior = prior_network(config, train)
-    return partial(plots.weights, prior, load_model(run)[0])
+    with torch.random.fork_rng(devices=[]):  # the prior is what seed and data say, so no file has to keep it
+        prior = Training(config, sets=data.load_train_test(config.task)).learner.net
+    return partial(plots.weights, prior, load_model(run).predicting)
 
 
 def page(run: Run, rows: list[Row], evaluation: Evaluation, paper_error: dict[int, float], figures: Any) -> str:
@@ -179,7 +177,7 @@ def cards(evaluation: Evaluation, rows: list[Row], paper_error: dict[int, float]
         (f"{error:.2f} %", f"the paper's error after {epoch} {plural('epoch', epoch)}")
         for epoch, error in paper_error.items()
     ]
-    return card_row([*values, (shown(rows[-1].get("images_per_second"), ",.0f"), "images learned a second")])
+    return card_row([*values, (shown(rows[-1].get("samples_per_second"), ",.0f"), "images learned a second")])
 
 
 def card_row(values: Iterable[tuple[str, str]]) -> str:
@@ -191,7 +189,7 @@ def card_row(values: Iterable[tuple[str, str]]) -> str:
 
 
 def detection_section(evaluation: Evaluation, figures: dict[str, str]) -> str:
-    title, ood_set = "Does it notice what it has never seen?", evaluation.task.outside
+    title, ood_set = "Does it notice what it has never seen?", evaluation.task.ood
     if evaluation.detection is None:
         # `note` names the address to fetch it from, which has no place in a page that needs no network
         return section(

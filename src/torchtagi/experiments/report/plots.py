@@ -201,7 +201,7 @@ def ood_entropies(evaluation: Evaluation, theme: str = "light") -> Figure | None
         return None
     entropies = {
         evaluation.task.name: evaluation.prediction.entropy,
-        evaluation.task.outside: evaluation.ood.entropy,
+        evaluation.task.ood: evaluation.ood.entropy,
     }
     edges = torch.linspace(0, float(torch.cat(list(entropies.values())).max()) * 1.001, 41).tolist()
     with themed(theme):

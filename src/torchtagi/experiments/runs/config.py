@@ -83,12 +83,9 @@ class ClassifierConfig(RunConfig):
 
     augment: bool = True
     """Images are varied at random."""
-    measure_every: int = 1
-    """The test set is measured after every so-manieth epoch, and after the last: with few images to learn, that
-    takes longer than they do."""
 
     def check_sizes(self) -> None:
-        for name in ("epochs", "batch_size", "threads", "measure_every"):
+        for name in ("epochs", "batch_size", "threads"):
             whole(name, getattr(self, name), 1)
         for name in ("samples", "test_samples"):
             if getattr(self, name) is not None:

@@ -28,7 +28,7 @@ from torchtagi import checkpoint
 from torchtagi.checkpoint import CheckpointError, Saved, write_atomically
 
 CONFIG, METRICS, CHECKPOINT = "config.json", "metrics.jsonl", "checkpoint.safetensors"
-STUDY = "study.json"  # of a comparison, a folder of runs
+STUDY = "comparison.json"  # of a comparison, a folder of runs
 EVALUATION, PLOTS, REPORT = "evaluation.json", "plots", "report.html"
 IDENTITY = ("task", "network", "setting", "seed")
 

@@ -1,0 +1,137 @@
+"""What all baselines share: an ordinary network that learns by a loss, draws for predictions, and a checkpoint."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchtagi import checkpoint
+from torchtagi.checkpoint import CheckpointError
+from torchtagi.experiments.baselines.config import BaselineConfig
+from torchtagi.experiments.classify.prediction import channels_last, from_draws
+from torchtagi.experiments.runs.folder import Row
+from torchtagi.fitting import Batches
+from torchtagi.prediction import ClassPrediction
+
+CURVE_DRAWS = 5  # networks drawn for a learning curve's points before the last, measured in the training loop
+
+
+class Baseline(ABC):
+    """A learner (`fitting.Learner`); a method says how it steps, what it draws and what it keeps."""
+
+    def __init__(self, config: BaselineConfig, images: int) -> None:
+        """`images` is how many there are to learn from: schedules and priors are relative to it."""
+        self.config, self.images = config, images
+        self.epoch_steps = math.ceil(images / config.batch_size)
+        self.steps = torch.zeros((), dtype=torch.int64)
+        self.epochs = 0
+        self.unfinished = False
+        """Whether it is being trained: a network loaded from a checkpoint is taken as it is."""
+        torch.manual_seed(config.seed)
+
+    @abstractmethod
+    def step(self, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
+        """Learn a batch; returns its class probabilities, up to a factor, and its mean loss before the step."""
+
+    @abstractmethod
+    def draws(self, images: Tensor, count: int) -> Iterator[Tensor]:
+        """The probabilities (N, C) of `count` networks drawn from what was learned."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """The tensors themselves, no copies, that the next step and the next prediction depend on."""
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the next step: constant, or falling to zero along half a cosine."""
+        rate = self.config.number("learning_rate")
+        if self.config.hyperparameters["schedule"] == "constant":
+            return rate
+        done = min(int(self.steps) / (self.config.epochs * self.epoch_steps), 1.0)
+        return rate * 0.5 * (1 + math.cos(math.pi * done))
+
+    def learn(self, x: Tensor, y: Tensor) -> tuple[float, Row]:
+        probs, loss = self.step(x, y)
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"{self.config.method} has diverged: the loss is {loss}")
+        self.steps += 1
+        self.unfinished = int(self.steps) < self.config.epochs * self.epoch_steps
+        return float((probs.argmax(1) != y).sum()), {"loss": loss}
+
+    @torch.no_grad()
+    def predict(self, images: Tensor) -> ClassPrediction:
+        """Draws come from a generator of their own: the same network predicts the same, and looking at it in the
+        middle of a training changes nothing."""
+        count = self.config.count("draws")
+        device = torch.device(self.config.device)
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(self.config.seed)
+            prediction = from_draws(self.draws(images, min(count, CURVE_DRAWS) if self.unfinished else count))
+        if not bool(prediction.probs.isfinite().all()):
+            raise FloatingPointError(f"{self.config.method} has diverged: it predicts probabilities not finite")
+        return prediction
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint holds."""
+        return {"steps": self.steps, "images": torch.tensor(self.images), **self.state()}
+
+    @torch.no_grad()
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Copy a checkpoint into the tensors that are there, whose layout in memory stays: bits depend on it."""
+        own = self.tensors()
+        strange = sorted(own.keys() ^ tensors.keys())
+        if strange:
+            raise ValueError(f"{strange[0]} is {'missing' if strange[0] in own else 'unknown'}")
+        if int(tensors["images"]) != self.images:
+            raise ValueError(f"it learned from {int(tensors['images'])} images, not {self.images}")
+        for name, value in own.items():
+            if value.shape != tensors[name].shape:
+                raise ValueError(f"{name} has shape {tuple(tensors[name].shape)}, not {tuple(value.shape)}")
+            value.copy_(tensors[name])
+
+    # ---- as a learner in a fit (`fitting`) --------------------------------------------------------------------
+
+    def get_ready(self, batches: Batches) -> None:  # noqa: B027 - there is nothing to look at
+        pass
+
+    def start_epoch(self, epoch: int) -> bool:
+        """Images are augmented when TAGI's are: from the second epoch on."""
+        return epoch > 0
+
+    def end_epoch(self) -> None:
+        self.epochs += 1
+
+    def training_error(self, total: float, samples: int) -> float:
+        """In %."""
+        return 100 * total / max(samples, 1)
+
+    def measures(self) -> Row:
+        return {}
+
+    def save(self, path: Path, **extra: Any) -> None:
+        checkpoint.save_tensors(path, self.tensors(), {**extra, "epochs": self.epochs})
+
+    def restore(self, path: Path) -> Row:
+        """Become what a checkpoint holds; returns what was saved with it."""
+        header, tensors = checkpoint.read(path)
+        extra: Row = header["extra"]
+        try:
+            self.load(tensors)
+            self.epochs = int(extra["epochs"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{path}: is not one of this {self.config.method} run ({error})") from error
+        return extra
+
+
+def ordinary_network(config: BaselineConfig) -> nn.Module:
+    return channels_last(config.build_network(), config.device)
+
+
+def module_tensors(module: nn.Module) -> dict[str, Tensor]:
+    return {f"net.{key}": value for key, value in module.state_dict().items()}

@@ -1,0 +1,181 @@
+"""Many runs below one folder, each trained once.
+
+    comparison.json or sweep.json    the study, and by name what came of each finished run
+    <name>/                          the run's own folder, such as `adam/seed0/`
+
+A finished run is never repeated, an unfinished one goes on. Several processes may work in the same folder: a run is
+locked by the one that trains it, and the others go on to the next. The operating system drops the lock of a process
+that dies.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from filelock import FileLock, Timeout
+
+import torchtagi
+from torchtagi.checkpoint import write_atomically
+from torchtagi.experiments import data
+from torchtagi.experiments.baselines import BaselineConfig
+from torchtagi.experiments.classify.config import TrainConfig
+from torchtagi.experiments.classify.training import Training
+from torchtagi.experiments.compare.study import Study
+from torchtagi.experiments.runs.folder import CONFIG, Row, Run, RunError, read_json, without_nan
+from torchtagi.fitting import EpochEnd, Step
+
+COMPARISON, SWEEP = "comparison.json", "sweep.json"
+LOCKS = ".locks"
+SAVE_SECONDS = 300.0  # no more than this is lost if the process is killed
+POLL_SECONDS = 1.0
+
+AnyConfig = TrainConfig | BaselineConfig
+Watch = Callable[[str, Step | EpochEnd | None], bool]
+"""Gets a run's name and event, or None while another process is awaited; True asks for a stop at this moment."""
+
+
+class Stopped(Exception):
+    """The watcher asked for a stop; what was learned is in the checkpoint."""
+
+
+@dataclass
+class Runner:
+    """Trains the runs of `study` below `folder`, and keeps what came of them in `file`."""
+
+    folder: Path
+    file: str
+    study: Study
+    threads: int = 1
+    watch: Watch = lambda name, event: False
+    say: Callable[[str], None] = lambda message: None
+
+    @cached_property
+    def sets(self) -> data.TrainTest:
+        self.say(f"loading {self.study.task}")
+        return data.load_train_test(self.study.task)
+
+    def open(self, **parts: Row) -> None:
+        """Make the folder's file with these parts, or see that it is of the same study."""
+        visible = self.folder.is_dir() and any(not path.name.startswith(".") for path in self.folder.iterdir())
+        if self.folder.is_file() or (visible and not (self.folder / self.file).is_file()):
+            raise RunError(f"{self.folder} is not empty and has no {self.file}; give another --out")
+        asked = dataclasses.asdict(self.study)
+        with self.locked("file"):
+            if not (self.folder / self.file).is_file():
+                versions = {"torchtagi": torchtagi.__version__, "torch": str(torch.__version__)}
+                write_study(self.folder, self.file, {"study": asked, "versions": versions, "runs": {}, **parts})
+            before = self.read()["study"]
+        for name, value in asked.items():
+            if before.get(name) != value:
+                known = f"{name.replace('_', ' ')} {before.get(name)}"
+                raise RunError(f"{self.folder} has {known}, not {value}; give another --out")
+
+    def read(self) -> Row:
+        return read_study(self.folder, self.file)
+
+    @contextmanager
+    def changing(self) -> Iterator[Row]:
+        """The file as it is now, for other processes may have added to it; written at the end of the block."""
+        with self.locked("file"):
+            content = self.read()
+            yield content
+            write_study(self.folder, self.file, content)
+
+    def locked(self, name: str) -> FileLock:
+        (self.folder / LOCKS).mkdir(parents=True, exist_ok=True)
+        return FileLock(self.folder / LOCKS / name.replace("/", "."))
+
+    def share(self, names: Iterable[str], work: Callable[[str], None]) -> None:
+        """Call `work` for each run that is not finished and that no other process is at, and come back to the
+        others until all are done."""
+        left = list(names)
+        while left:
+            busy = []
+            for name in left:
+                try:
+                    held = self.locked(name).acquire(blocking=False)
+                except Timeout:
+                    busy.append(name)
+                    continue
+                with held:
+                    if name not in self.read()["runs"]:
+                        work(name)
+            if busy:
+                if self.watch(busy[0], None):
+                    raise Stopped
+                time.sleep(POLL_SECONDS)
+            left = busy
+
+    def complete(self, configs: Mapping[str, AnyConfig]) -> dict[str, Row]:
+        """Train these runs; returns the error and NLL at the end of each, or why it diverged."""
+        self.share(configs, lambda name: self.train(name, configs[name], last_scores))
+        runs = self.read()["runs"]
+        return {name: runs[name] for name in configs}
+
+    def train(self, name: str, config: AnyConfig, measure: Callable[[Run], Row]) -> None:
+        """Train a run to its end and keep what is measured of it."""
+        training = start_or_resume(self.folder / name, config, self.sets)
+        saved = time.monotonic()
+        try:
+            for event in training.events():
+                stop = self.watch(name, event)
+                if isinstance(event, EpochEnd):
+                    saved = time.monotonic()
+                elif stop or time.monotonic() - saved > SAVE_SECONDS:
+                    training.save()
+                    saved = time.monotonic()
+                if stop:
+                    raise Stopped
+            assert training.run is not None
+            found = measure(training.run)
+        except FloatingPointError as error:
+            found = {"diverged": str(error)}
+        with self.changing() as content:
+            content["runs"][name] = found
+
+
+def start_or_resume(folder: Path, config: AnyConfig, sets: data.TrainTest) -> Training:
+    """The run in `folder`, which must have been started with `config`; threads may differ."""
+    if not (folder / CONFIG).is_file():
+        return Training(config, Run.create(folder, config.as_json()), sets)
+    run = Run.open(folder)
+    return Training.resume(
+        run, dataclasses.replace(config, threads=run.config.get("threads", config.threads)), sets
+    )
+
+
+def last_scores(run: Run) -> Row:
+    return {name: run.metrics()[-1][name] for name in ("error", "nll")}
+
+
+def read_study(folder: Path, file: str) -> Row:
+    if not (folder / file).is_file():
+        raise RunError(f"{folder} has no {file}: it is not a {file.removesuffix('.json')}")
+    content = read_json(folder / file)
+    if not all(isinstance(content.get(part), dict) for part in ("study", "runs")):
+        raise RunError(f"{folder / file} is not a {file.removesuffix('.json')}'s: it must have a study and runs")
+    return content
+
+
+def write_study(folder: Path, file: str, content: Row) -> None:
+    write_atomically(folder / file, (json.dumps(without_nan(content), indent=1) + "\n").encode())
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """What was changed by hand into something that cannot be read is told in one line."""
+    try:
+        yield
+    except RunError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise RunError(f"{path} cannot be read ({why}); was it changed by hand?") from error
