@@ -5,10 +5,6 @@ import pytest
 import torch
 
 import torchtagi as tagi
-from small_runs import finished, small
-from torchtagi.experiments.classify.evaluation import load_model, predict
-from torchtagi.experiments.classify.train import Training
-from torchtagi.experiments.runs.folder import Run
 
 
 def weights(steps: int, count: int) -> np.ndarray:
@@ -41,7 +37,7 @@ def test_the_average_is_the_weighted_mean_of_what_it_followed(steps, count):
     assert average.count == count
 
 
-def test_running_statistics_are_averaged_and_counters_are_not():
+def test_running_statistics_are_averaged_and_counters_are_copied():
     torch.manual_seed(0)
     net = tagi.nn.Sequential(tagi.nn.BatchNorm1d(2))
     average = tagi.Average(net, 4)
@@ -52,8 +48,7 @@ def test_running_statistics_are_averaged_and_counters_are_not():
         means.append(net[0].running_mean.clone())
     share = torch.from_numpy(weights(4, 3)).float()
     torch.testing.assert_close(average.net[0].running_mean, (share[:, None] * torch.stack(means)).sum(0))
-    assert int(average.net[0].num_batches_tracked) == 0
-    assert int(net[0].num_batches_tracked) == 3
+    assert int(average.net[0].num_batches_tracked) == int(net[0].num_batches_tracked) == 3
 
 
 def test_the_average_predicts_and_gets_no_messages():
@@ -93,41 +88,62 @@ def test_a_window_of_nothing_is_refused(steps):
         tagi.Average(tagi.nn.Linear(2, 2), steps)
 
 
-def test_learning_knows_nothing_of_the_average(digits):
-    def learned(average):
-        training = Training(small(epochs=1, samples=64, test_samples=20, average=average), sets=digits)
-        rows = [event.row for event in training.events() if hasattr(event, "row")]
-        return training.learner, rows[0]
-
-    (with_average, row), (without, other) = learned(500), learned(0)
-    assert row["train_error"] == other["train_error"]
-    for mine, its in zip(with_average.net.parameters(), without.net.parameters(), strict=True):
-        assert torch.equal(mine, its)
-    assert row["nll"] != other["nll"], "it is the prediction that differs"
-
-
-def test_the_file_holds_the_network_that_predicts(digits, tmp_path):
-    config = small(epochs=1, samples=320, test_samples=50)
-    run = Run.create(tmp_path / "run", config.as_json())
-    training = Training(config, run, digits)
-    for _ in training.events():
-        pass
-    images = training.test.images
-    expected = training.learner.predict(images).probs
-    assert torch.equal(predict(*load_model(Run.open(run.folder)), images).probs, expected)
-    assert not torch.equal(predict(training.learner.net, training.learner.likelihood, images).probs, expected)
+def test_learning_knows_nothing_of_the_average():
+    nets = []
+    for followed in (False, True):
+        torch.manual_seed(0)
+        net = tagi.nn.Sequential(tagi.nn.Linear(3, 4), tagi.nn.BatchNorm1d(4), tagi.nn.Linear(4, 1))
+        update, average = tagi.Update(net), tagi.Average(net, 4)
+        for _ in range(5):
+            tagi.condition(net, tagi.Regression(0.5), update, torch.randn(8, 3), torch.randn(8, 1))
+            if followed:
+                average.follow()
+        nets.append(net.state_dict())
+        if followed:
+            assert not torch.equal(average.net[0].weight.mean, net[0].weight.mean), (
+                "it is the prediction that differs"
+            )
+    assert all(torch.equal(value, nets[1][name]) for name, value in nets[0].items())
 
 
-def test_a_run_without_an_average_has_one_network_in_its_file(digits, tmp_path):
-    run = finished(tmp_path / "run", small(epochs=1, samples=32, test_samples=20, average=0), digits)
-    tensors, _ = run.read_tensors()
-    assert {key.split(".")[0] for key in tensors} == {"net", "likelihood"}
+def change_dtype(net):
+    net.double()
 
 
-@pytest.mark.parametrize(("noise", "asked"), [({}, 1), ({"learn_noise": False, "noise_std": 0.3}, 0)])
-def test_the_average_is_asked_beforehand_only_where_its_link_learns(noise, asked, digits):
-    training = Training(small(epochs=1, samples=160, test_samples=20, **noise), sets=digits)
+def change_tensors(net):
+    """As after `load_state_dict(assign=True)`: the network's tensors are others."""
+    state = {name: value.clone() for name, value in net.state_dict().items()}
+    net.load_state_dict(state, assign=True)
+
+
+@pytest.mark.parametrize("change", [change_dtype, change_tensors])
+def test_it_follows_a_network_whose_tensors_are_replaced(change):
+    torch.manual_seed(0)
+    net = tagi.nn.Sequential(tagi.nn.Linear(3, 2), tagi.nn.BatchNorm1d(2))
+    average = tagi.Average(net, 4)
+    seen = []
+    for step in range(4):
+        if step == 2:
+            change(net)
+        with torch.no_grad():
+            net[0].weight.mean.normal_()
+            net[1].running_mean.normal_()
+        average.follow()
+        seen.append([net[0].weight.mean.detach().double().clone(), net[1].running_mean.double().clone()])
+    share = torch.from_numpy(weights(4, 4))
+    for k, own in enumerate((average.net[0].weight.mean, average.net[1].running_mean)):
+        assert own.dtype == net[0].weight.mean.dtype
+        rows = torch.stack([pair[k] for pair in seen])
+        wanted = (share.view(-1, *[1] * (rows.ndim - 1)) * rows).sum(0)
+        torch.testing.assert_close(own.double(), wanted, rtol=1e-5, atol=1e-6)
+    assert average.net(torch.randn(4, 3, dtype=net[0].weight.mean.dtype)).mean.isfinite().all()
+
+
+def test_a_model_asks_the_average_beforehand_once_in_ten_chunks():
+    torch.manual_seed(0)
+    model = tagi.Classifier(tagi.nn.Sequential(tagi.nn.Linear(3, 4)), classes=4)
     calls = []
-    training.learner.predicting.register_forward_hook(lambda *_: calls.append(1))
-    list(training.steps())
-    assert len(calls) == asked, "of ten batches, the second"
+    model.predicting.register_forward_hook(lambda *_: calls.append(1))
+    for step in range(10):
+        model.update(torch.randn(16, 3), torch.arange(16) % 4)
+        assert len(calls) == (step >= 1), "of ten chunks, the second"

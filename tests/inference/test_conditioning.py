@@ -79,5 +79,5 @@ def test_a_single_sample_left_over_joins_the_last_chunk(samples, expected):
     sizes = []
     net, likelihood, posterior = make()
     x, y = torch.randn(samples, 3), torch.randn(samples, 1)
-    tagi.condition(net, likelihood, posterior, x, y, before=lambda z, targets: sizes.append(len(targets)))
+    tagi.condition(net, likelihood, posterior, x, y, before=lambda inputs, z, targets: sizes.append(len(targets)))
     assert sizes == expected

@@ -148,6 +148,18 @@ def test_every_likelihood(name: str, rule: str, taken: list[bool]) -> None:
     assert taken == [True] * 9
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_uncertain_inputs(rule: str, taken: list[bool]) -> None:
+    x = tagi.Gaussian(torch.randn(20, 5), torch.rand(20, 5))
+    net, y = mlp(), torch.randn(20, 3)
+    assert_same_learning(net, tagi.Regression(0.3), x, y, chunk=8, update=lambda net: tagi.Update(net, rule))
+    assert taken == [True] * 9
+    certain, uncertain = mlp(), mlp()
+    for one, inputs in ((certain, x.mean), (uncertain, x)):
+        tagi.condition(one, tagi.Regression(0.3), tagi.Update(one, rule), inputs, y)
+    assert not torch.equal(certain[0].weight.mean, uncertain[0].weight.mean), "the variance counts"
+
+
 @pytest.mark.parametrize("of_images", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("of_weights", [torch.contiguous_format, torch.channels_last])
 def test_a_convolutional_network(
@@ -330,9 +342,10 @@ def test_autograd_where_somebody_else_takes_part(name: str, taken: list[bool]) -
 
 def test_messages_that_processes_share_are_autograds() -> None:
     net, likelihood, posterior, _ = plain()
-    assert direct.is_alone(net, likelihood, posterior, torch.randn(4, 5))
+    x = tagi.Gaussian(torch.randn(4, 5))
+    assert direct.is_alone(net, likelihood, posterior, x)
     posterior.process_group = object()
-    assert not direct.is_alone(net, likelihood, posterior, torch.randn(4, 5))
+    assert not direct.is_alone(net, likelihood, posterior, x)
 
 
 def test_an_input_that_requires_a_gradient_gets_it(taken: list[bool]) -> None:
@@ -341,6 +354,10 @@ def test_an_input_that_requires_a_gradient_gets_it(taken: list[bool]) -> None:
     tagi.condition(net, likelihood, posterior, x, torch.randn(4, 3))
     assert taken == [False]
     assert x.grad is not None
+    asked = tagi.Gaussian(torch.randn(4, 5), torch.rand(4, 5)).requires_grad_()
+    tagi.condition(net, likelihood, posterior, asked, torch.randn(4, 3))
+    assert taken == [False, False]
+    assert asked.var.grad is not None
 
 
 def test_updates_that_are_gone_or_elsewhere_do_not_count(taken: list[bool]) -> None:
@@ -410,16 +427,23 @@ def test_before_sees_what_the_network_said_first(by_autograd: bool) -> None:
     x, y = torch.randn(6, 5), torch.randn(6, 3)
     with torch.no_grad():
         expected = net(x[:4])
-    seen: list[tuple[tagi.Gaussian, Tensor]] = []
+    seen: list[tuple[Tensor, tagi.Gaussian, Tensor]] = []
+    learned: list[list[Tensor]] = []
     with autograd_only() if by_autograd else nullcontext():
         posterior = tagi.Update(net)
         tagi.condition(
             *(net, tagi.Regression(0.1), posterior, x, y, 4),
-            before=lambda z, targets: seen.append((z, targets)),
+            before=lambda inputs, z, targets: seen.append((inputs, z, targets)),
+            after=lambda: learned.append(state(net)),
         )
-    (first, first_y), (second, second_y) = seen
+    (first_x, first, first_y), (second_x, second, second_y) = seen
     assert torch.equal(first.mean, expected.mean)
     assert torch.equal(first.var, expected.var)
     assert torch.equal(first_y, y[:4])
     assert torch.equal(second_y, y[4:])
     assert len(second) == 2
+    assert isinstance(first_x, Tensor), "inputs as they were given"
+    assert torch.equal(first_x, x[:4])
+    assert torch.equal(second_x, x[4:])
+    assert len(learned) == 2
+    assert not torch.equal(learned[0][0], learned[1][0]), "after() is called when a chunk has been learned"

@@ -148,7 +148,9 @@ def lr_set_later(lr: float) -> Callable[[Loop], Refused]:
     return mistake
 
 
-WEIGHT = r"multiplied by {} before backward\(\).*call backward\(\) on the loss itself, or on a sum of losses.*noise_std"
+WEIGHT = (
+    r"multiplied by {} before backward\(\).*call backward\(\) on the loss itself, or on a sum of losses.*noise_std"
+)
 UNCLEARED = r"messages of the last step are still there.*call zero_grad\(\) after step\(\)"
 TWO = r"two Updates write the same parameters.*make one Update for a network and keep it; del the other"
 OTHERS = r"{} was given Gaussian parameters.*give it tagi\.ordinary_parameters\(net\) alone"
@@ -174,7 +176,11 @@ MISTAKES: dict[str, tuple[Callable[[Loop], Refused], type[Exception], str]] = {
         RuntimeError,
         "a copy of a network needs an Update of its own, and the loss must come from the network that was given",
     ),
-    "everything frozen": (everything_frozen, RuntimeError, r"every parameter .* is frozen \(requires_grad_\(False\)\)"),
+    "everything frozen": (
+        everything_frozen,
+        RuntimeError,
+        r"every parameter .* is frozen \(requires_grad_\(False\)\)",
+    ),
     "a part called in place of the network": (
         a_part_called_in_place_of_the_network,
         RuntimeError,

@@ -123,7 +123,9 @@ def test_a_weight_on_the_loss_is_refused(weight: float) -> None:
     ]
     for observe in observers:
         messages(observe, mean, var)
-        with pytest.raises(RuntimeError, match=rf"multiplied by {weight:g} .*backward\(\) on the loss itself.*noise_std"):
+        with pytest.raises(
+            RuntimeError, match=rf"multiplied by {weight:g} .*backward\(\) on the loss itself.*noise_std"
+        ):
             messages(lambda z, observe=observe: weight * observe(z), mean, var)
 
 

@@ -199,5 +199,5 @@ def test_a_subclass_with_a_forward_of_its_own_is_called() -> None:
     seen = []
     net = torch.nn.Sequential(*layers)
     y, posterior = torch.zeros(5, 2), tagi.Update(net)
-    tagi.condition(net, tagi.Regression(1.0), posterior, x, y, before=lambda z, _: seen.append(z))
+    tagi.condition(net, tagi.Regression(1.0), posterior, x, y, before=lambda _, z, __: seen.append(z))
     assert torch.equal(seen[0].mean, torchs.mean)

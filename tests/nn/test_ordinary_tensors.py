@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 import torchtagi as tagi
-from cases import CASES, Case
+from cases import CASES, FUNCTIONS, Case
 from oracles import numerical_gradient
 from torchtagi import Gaussian
 from torchtagi import nn as tnn
@@ -110,7 +111,12 @@ NETWORKS: dict[str, tuple[Callable[[], list[nn.Module]], tuple[int, ...]]] = {
         (4, 1, 3, 3),
     ),
     "held statistics": (
-        lambda: [tnn.Linear(4, 6), tnn.BatchNorm1d(6, differentiate_statistics=False), tnn.Tanh(), tnn.Linear(6, 2)],
+        lambda: [
+            tnn.Linear(4, 6),
+            tnn.BatchNorm1d(6, differentiate_statistics=False),
+            tnn.Tanh(),
+            tnn.Linear(6, 2),
+        ],
         (4, 4),
     ),
     "residual": (
@@ -196,7 +202,7 @@ def test_a_frozen_network_between_a_tensor_and_a_message() -> None:
     torch.testing.assert_close(asked.var.grad, other.var.grad, rtol=1e-12, atol=1e-14)
 
 
-# ---- arithmetic ----------------------------------------------------------------------------------------------
+# ---- torch's functions, arithmetic ----------------------------------------------------------------------------------------------
 
 ARITHMETIC: dict[str, Callable[[Gaussian, Tensor], Gaussian]] = {
     "g * t": lambda g, t: g * t,
@@ -239,6 +245,41 @@ def test_a_rearranged_gaussian_of_ordinary_tensors(name: str) -> None:
     torch.manual_seed(0)
     mean, var = torch.randn(3, 4, dtype=torch.float64), 0.2 + torch.rand(3, 4, dtype=torch.float64)
     assert_exact_gradients(observed(lambda _: REARRANGED[name](Gaussian(mean, var)), mean), mean, var)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_torchs_functions_of_a_gaussian_of_ordinary_tensors(name: str) -> None:
+    case = FUNCTIONS[name]
+    torch.manual_seed(0)
+    mean, var = torch.randn(case.shape, dtype=torch.float64), 0.2 + torch.rand(case.shape, dtype=torch.float64)
+    assert_exact_gradients(observed(lambda _: case.function(Gaussian(mean, var)), mean), mean, var)
+
+
+KNOWN_WEIGHTS: dict[str, tuple[Callable[[Gaussian, Tensor], Gaussian], tuple[int, ...], tuple[int, ...]]] = {
+    "linear": (lambda g, w: F.linear(g, w), (3, 4), (2, 4)),
+    "linear with a bias": (lambda g, w: F.linear(g, w, w[:, 0]), (3, 4), (2, 4)),
+    "conv2d": (lambda g, w: F.conv2d(g, w, padding=1), (2, 2, 3, 3), (1, 2, 2, 2)),
+    "conv_transpose2d": (lambda g, w: F.conv_transpose2d(g, w, stride=2), (2, 2, 2, 2), (2, 1, 2, 2)),
+    "g @ w": (lambda g, w: g @ w, (3, 4), (4, 2)),
+    "w @ g": (lambda g, w: torch.matmul(w, g), (3, 4), (2, 3)),
+    "add with a factor": (lambda g, w: torch.add(g, w, alpha=3), (3, 4), (4,)),
+    "div": (lambda g, w: torch.div(g, 2 + w.square()), (3, 4), (4,)),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN_WEIGHTS)
+def test_a_known_weight_that_requires_a_gradient(name: str) -> None:
+    """Behind a layer whose parameters get their messages as if it were known."""
+    function, shape, weight_shape = KNOWN_WEIGHTS[name]
+    torch.manual_seed(0)
+    layer = tnn.LayerNorm(shape[-1], dtype=torch.float64)
+    x, weight = torch.randn(shape, dtype=torch.float64), torch.randn(weight_shape, dtype=torch.float64)
+    assert_exact_gradients(observed(lambda w: function(layer(x), w), weight), weight)
+    sent = [parameter.grad.clone() for parameter in layer.parameters()]
+    layer.zero_grad()
+    observed(lambda w: function(layer(x), w), weight.detach())().backward()
+    for one, other in zip(sent, layer.parameters(), strict=True):
+        torch.testing.assert_close(one, other.grad, rtol=1e-12, atol=1e-14)
 
 
 def test_a_detached_gaussian_passes_no_gradient_on() -> None:

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from torchtagi.experiments.baselines import BaselineTraining, configure_baseline
+from torchtagi.experiments.baselines import configure_baseline
 from torchtagi.experiments.baselines.laplace import LayerPosterior
+from torchtagi.experiments.classify.training import Training
 
 N, D, C = 40, 4, 3
 
@@ -56,7 +57,7 @@ def log_evidence(posterior):
 
 def trained(method, sets, **changes):
     values = {"epochs": 1, "samples": 160, "test_samples": 30, "batch_size": 16, "threads": 1, **changes}
-    training = BaselineTraining(configure_baseline("mnist", method, **values), sets=sets)
+    training = Training(configure_baseline("mnist", method, **values), sets=sets)
     for _ in training.events():
         pass
     return training
@@ -100,7 +101,7 @@ def test_draws_have_the_logits_moments(digits):
 
 
 def test_without_a_step_it_is_its_network(digits):
-    training = BaselineTraining(configure_baseline("mnist", "laplace", samples=16, threads=1), sets=digits)
+    training = Training(configure_baseline("mnist", "laplace", samples=16, threads=1), sets=digits)
     images = training.test.images[:4]
     found = training.learner.predict(images)
     assert training.learner.last.out_features == 10, "the layer that answers"

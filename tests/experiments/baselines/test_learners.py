@@ -6,23 +6,23 @@ import json
 import pytest
 import torch
 from torch import nn
+from torchtagi.experiments.classify.loop import Step
 
 from torchtagi.checkpoint import CheckpointError
 from torchtagi.experiments.baselines import (
     LEARNERS,
     METHODS,
-    BaselineTraining,
     baseline,
     configure_baseline,
     load_baseline,
 )
+from torchtagi.experiments.classify.config import configure
 from torchtagi.experiments.classify.evaluation import evaluate
-from torchtagi.experiments.classify.loop import Step
 from torchtagi.experiments.classify.prediction import from_draws
-from torchtagi.experiments.classify.train import Training, configure
+from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.report.page import write_report
 from torchtagi.experiments.runs.folder import Run, RunError
-from torchtagi.experiments.runs.resumable import EpochEnd
+from torchtagi.fitting import EpochEnd
 
 FEW = {"draws": 3, "members": 2}
 
@@ -40,7 +40,7 @@ def tiny(method, changes=None, **settings):
 
 def trained(folder, config, sets):
     run = Run.create(folder, config.as_json())
-    training = BaselineTraining(config, run, sets)
+    training = Training(config, run, sets)
     for _ in training.events():
         pass
     return training
@@ -52,7 +52,7 @@ def adam_run(digits, tmp_path_factory):
 
 
 def untimed(run):
-    return [{k: v for k, v in row.items() if k not in ("seconds", "images_per_second")} for row in run.metrics()]
+    return [{k: v for k, v in row.items() if k not in ("seconds", "samples_per_second")} for row in run.metrics()]
 
 
 def test_every_method_has_a_learner():
@@ -64,14 +64,14 @@ def test_resumed_is_bit_identical_and_the_run_predicts_the_same(method, digits, 
     config = tiny(method, {"schedule": "cosine"})
     whole = trained(tmp_path / "whole", config, digits)
     run = Run.create(tmp_path / "stopped", config.as_json())
-    training = BaselineTraining(config, run, digits)
+    training = Training(config, run, digits)
     events = training.events()
     while not isinstance(next(events), EpochEnd):
         pass
     next(events)
     training.save()  # in the second epoch, which is augmented
     torch.manual_seed(99)
-    for _ in BaselineTraining.resume(Run.open(run.folder), sets=digits).events():
+    for _ in Training.resume(Run.open(run.folder), sets=digits).events():
         pass
     assert run.checkpoint.read_bytes() == whole.run.checkpoint.read_bytes()
     assert untimed(run) == untimed(whole.run)
@@ -98,7 +98,7 @@ def test_resumed_is_bit_identical_and_the_run_predicts_the_same(method, digits, 
 )
 def test_learns_digits(method, changes, digits):
     config = tiny(method, changes, samples=480, test_samples=100, epochs=5, measure_every=5, augment=False)
-    rows = [e.row for e in BaselineTraining(config, sets=digits).events() if isinstance(e, EpochEnd)]
+    rows = [e.row for e in Training(config, sets=digits).events() if isinstance(e, EpochEnd)]
     assert rows[-1]["error"] < 55, "chance is 90"
     assert rows[-1]["loss"] < rows[0]["loss"]
 
@@ -131,7 +131,7 @@ def test_an_ensemble_averages_its_members(digits, tmp_path):
     found = training.learner.predict(images)
     torch.testing.assert_close(found.probs, (probs[0] + probs[1]) / 2)
     torch.testing.assert_close(found.epistemic, ((probs[0] - probs[1]) / 2).square())
-    other = BaselineTraining(tiny("ensemble", epochs=1, seed=1), sets=digits)
+    other = Training(tiny("ensemble", epochs=1, seed=1), sets=digits)
     seeds = {m.config.seed for m in members} | {m.config.seed for m in other.learner.members}
     assert len(seeds) == 4, "ensembles of different seeds share no member"
 
@@ -140,7 +140,7 @@ def test_an_ensemble_member_is_an_adam_run(digits):
     """Member 0 of seed 0 sees what Adam of seed 0 sees."""
     nets = []
     for method in ("adam", "ensemble"):
-        training = BaselineTraining(tiny(method, epochs=1), sets=digits)
+        training = Training(tiny(method, epochs=1), sets=digits)
         for _ in training.events():
             pass
         learner = training.learner
@@ -149,7 +149,7 @@ def test_an_ensemble_member_is_an_adam_run(digits):
 
 
 def test_dropout_stays_on_in_prediction_and_averages(digits):
-    training = BaselineTraining(tiny("mc-dropout", {"rate": 0.4, "draws": 200}), sets=digits)
+    training = Training(tiny("mc-dropout", {"rate": 0.4, "draws": 200}), sets=digits)
     learner, images = training.learner, training.test.images[:8]
     parts = list(learner.net.modules())
     behind = [type(after) for part, after in itertools.pairwise(parts) if isinstance(part, nn.Dropout)]
@@ -167,7 +167,7 @@ def test_dropout_stays_on_in_prediction_and_averages(digits):
 
 def test_points_of_a_curve_before_its_last_take_fewer_draws(digits, monkeypatch):
     monkeypatch.setattr(baseline, "CURVE_DRAWS", 2)
-    training = BaselineTraining(tiny("mc-dropout"), sets=digits)
+    training = Training(tiny("mc-dropout"), sets=digits)
     asked = []
     draws = training.learner.draws
     training.learner.draws = lambda images, count: asked.append(count) or draws(images, count)
@@ -178,14 +178,14 @@ def test_points_of_a_curve_before_its_last_take_fewer_draws(digits, monkeypatch)
 
 
 def test_divergence_says_where(digits):
-    training = BaselineTraining(tiny("sgd", {"learning_rate": 1e6}, batch_size=4), sets=digits)
+    training = Training(tiny("sgd", {"learning_rate": 1e6}, batch_size=4), sets=digits)
     with pytest.raises(FloatingPointError, match=r"epoch 1, batch \d+: sgd has diverged"):
         for _ in training.events():
             pass
 
 
 def test_held_out_images_are_not_learned(digits):
-    training = BaselineTraining(tiny("adam", samples=50, held_out=20, test_samples=None), sets=digits)
+    training = Training(tiny("adam", samples=50, held_out=20, test_samples=None), sets=digits)
     assert torch.equal(training.train.images, digits.train.images[:30])
     assert torch.equal(training.test.labels, digits.train.labels[30:50])
     with pytest.raises(ValueError, match="leave some of the 50"):
@@ -195,7 +195,7 @@ def test_held_out_images_are_not_learned(digits):
 def test_every_image_is_held_out_in_one_fold(digits):
     held_out = []
     for fold in range(5):
-        training = BaselineTraining(tiny("adam", samples=50, held_out=10, fold=fold), sets=digits)
+        training = Training(tiny("adam", samples=50, held_out=10, fold=fold), sets=digits)
         assert (len(training.train), len(training.test)) == (40, 10)
         together = torch.cat([training.train.images, training.test.images])
         assert sorted(together.sum((1, 2, 3)).tolist()) == sorted(digits.train.images[:50].sum((1, 2, 3)).tolist())
@@ -222,11 +222,11 @@ def test_drawn_images_are_the_seeds_and_the_same_for_every_method(digits):
     def images(training):
         return training.train.images.flatten(1)
 
-    adam = images(BaselineTraining(tiny("adam", draw_samples=True, seed=3), sets=digits))
-    assert torch.equal(adam, images(BaselineTraining(tiny("vogn", draw_samples=True, seed=3), sets=digits)))
+    adam = images(Training(tiny("adam", draw_samples=True, seed=3), sets=digits))
+    assert torch.equal(adam, images(Training(tiny("vogn", draw_samples=True, seed=3), sets=digits)))
     ours = configure("mnist", threads=1, samples=40, draw_samples=True, seed=3)
     assert torch.equal(adam, images(Training(ours, sets=digits)))
-    other = images(BaselineTraining(tiny("adam", draw_samples=True, seed=4), sets=digits))
+    other = images(Training(tiny("adam", draw_samples=True, seed=4), sets=digits))
     first = digits.train.images[:40].flatten(1)
     for those in (other, first):
         assert (torch.cdist(adam, those) == 0).any(1).sum() < 5, "other images"
@@ -237,7 +237,7 @@ def test_drawn_images_are_the_seeds_and_the_same_for_every_method(digits):
 def test_a_cosine_schedule_falls_to_zero_and_cannot_be_extended(digits, tmp_path):
     config = tiny("sgd", {"schedule": "cosine", "learning_rate": 0.1}, epochs=1)
     rates = []
-    training = BaselineTraining(config, Run.create(tmp_path / "run", config.as_json()), digits)
+    training = Training(config, Run.create(tmp_path / "run", config.as_json()), digits)
     for event in training.events():
         if isinstance(event, Step):
             rates.append(training.learner.optimizer.param_groups[0]["lr"])
@@ -272,7 +272,7 @@ def test_a_checkpoint_of_another_run_is_refused(method, settings, message, adam_
     run = Run.create(tmp_path / method, tiny(method, epochs=1, **settings).as_json())
     run.checkpoint.write_bytes(adam_run.checkpoint.read_bytes())
     with pytest.raises(CheckpointError, match=message):
-        BaselineTraining.resume(run, sets=digits)
+        Training.resume(run, sets=digits)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from PIL import Image
 
 from torchtagi.experiments import cli
 from torchtagi.experiments.classify.config import configure
-from torchtagi.experiments.classify.train import Training
+from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.cli import train as train_command
 from torchtagi.experiments.cli.app import run as tagi
 from torchtagi.experiments.runs.folder import Run

@@ -107,7 +107,7 @@ def test_numbers_that_are_missing_are_dashes(value, run, capsys):
 
 def test_a_report_of_what_is_left(run, capsys):
     edit_config(run, setting=MARKUP, versions=MARKUP, parameters=MARKUP)
-    names = ("nll", "ece", "alpha", "noise_std", "innovation", "train_error", "train_curve", "images_per_second")
+    names = ("nll", "ece", "alpha", "noise_std", "innovation", "train_error", "train_curve", "samples_per_second")
     edit_metrics(run, **{name: None if number % 2 else "removed" for number, name in enumerate(names)})
     assert outcome("report", capsys)[0] == 0
     page = (run.folder / "report.html").read_text()

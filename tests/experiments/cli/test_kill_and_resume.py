@@ -12,7 +12,7 @@ from torchtagi.experiments.runs.folder import Run
 
 COMMAND = (sys.executable, "-m", "torchtagi", "train", "mnist", "--no-report")
 SIZE = {"samples": 240, "test_samples": 100, "epochs": 5}
-TIMELESS = {"seconds": 0, "images_per_second": 0}
+TIMELESS = {"seconds": 0, "samples_per_second": 0}
 OPTIONS = ("--samples", "240", "--test-samples", "100", "--epochs", "5", "--threads", "1")
 
 

@@ -159,6 +159,11 @@ def test_a_run_changed_by_hand_is_told_in_one_line(file, text, copy, capsys):
     assert one_line(["results", "c"], capsys, "c/tagi/seed0")
 
 
+def test_recording_a_run_changed_by_hand_is_told_in_one_line(copy, capsys):
+    change(copy / "tagi/seed0/config.json", "task", value=["mnist"])
+    assert one_line(["record", "c/tagi/seed0"], capsys, "c/tagi/seed0 cannot be read")
+
+
 def test_going_on_beside_a_run_changed_by_hand_is_told_in_one_line(copy, capsys):
     change(copy / "comparison.json", "runs", "adam/seed0")
     change(copy / "adam/seed0/config.json", "hyperparameters", "learning_rate", value="fast")

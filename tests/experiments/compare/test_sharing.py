@@ -11,7 +11,7 @@ from small_studies import compared, study
 
 from torchtagi.experiments.compare import Runner, Stopped, runner
 from torchtagi.experiments.runs.folder import Run, RunError
-from torchtagi.experiments.runs.resumable import EpochEnd
+from torchtagi.fitting import EpochEnd
 
 
 @pytest.fixture

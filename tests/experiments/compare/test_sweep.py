@@ -90,6 +90,26 @@ def test_the_command(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    "content",
+    [
+        {"study": {}},
+        {"study": {}, "runs": {"a/b": {}}},
+        {"study": {}, "runs": {"tagi-noise/[red]/seed0": {"error": 1.0, "nll": 0.1}}},
+        {"study": {}, "runs": {"tagi-noise/0.1/seed0": {"error": "few", "nll": 0.1}}},
+        {"study": {}, "runs": {"tagi-noise/0.1/seed0": "[/red]"}},
+        {"study": {}, "runs": {}, "rows": [{"axis": "tagi-noise", "value": "1", "error": []}]},
+    ],
+)
+def test_a_sweep_changed_by_hand_is_told_in_one_line(content, tmp_path, capsys):
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s/sweep.json").write_text(json.dumps(content))
+    assert tagi(["sweep", "mnist", "--out", "s", "--show"]) == 1
+    captured = capsys.readouterr()
+    assert "s/sweep.json" in captured.err
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--methods", "sgdd"], "there is no method 'sgdd'"),

@@ -9,7 +9,7 @@ from small_studies import compared, study
 from torchtagi.experiments.baselines.methods import METHODS
 from torchtagi.experiments.compare.tuning import at_edge, ranked
 from torchtagi.experiments.runs.folder import Run
-from torchtagi.experiments.runs.resumable import EpochEnd
+from torchtagi.fitting import EpochEnd
 
 
 @pytest.fixture

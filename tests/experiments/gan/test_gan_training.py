@@ -22,7 +22,7 @@ from torchtagi.experiments.gan.networks import scale_prior
 from torchtagi.experiments.gan.training import GanTraining
 from torchtagi.experiments.runs.folder import Run, RunError, result_rows
 
-TIMES = ("seconds", "images_per_second")
+TIMES = ("seconds", "samples_per_second")
 
 
 def small(task="infogan-mnist", **changes):
@@ -114,7 +114,7 @@ def test_faces_are_compared_by_their_own_dnet_or_a_classifier(tmp_path, colours,
     # by hand: the layer before the last, of the images as CIFAR-10's networks see them
     gan, _ = open_gan(run)
     drawn = gan.draw(gan.space.sample(20, MEASURE_SEED))
-    net, _ = load_model(classifier)
+    net = load_model(classifier).predicting
     with torch.no_grad():
         features = [
             net[:-1](CIFAR10_PREPROCESSING.apply(faces.test.to_uint8(images))).mean

@@ -6,7 +6,7 @@ import pytest
 import scipy.linalg
 import torch
 
-from torchtagi.experiments.classify.evaluation import load_model, predict
+from torchtagi.experiments.classify.evaluation import load_model
 from torchtagi.experiments.gan.judge import judge_from_run, quick_judge
 from torchtagi.experiments.gan.latent import LatentSpace
 from torchtagi.experiments.gan.measures import code_measures, copying, frechet_distance, nearest_distance
@@ -171,7 +171,7 @@ def test_quick_judge_reads_digits_and_disturbs_nobody(digits):
 def test_a_run_can_be_the_judge(trained, digits):
     judge = judge_from_run(str(trained.folder), "mnist")
     read, features = judge.classify(digits.test.images[:200])
-    expected = predict(*load_model(trained), digits.test.images[:200].to(memory_format=torch.channels_last)).labels
+    expected = load_model(trained).predict(digits.test.images[:200]).labels
     assert torch.equal(read, expected)
     assert features.shape == (200, 150)
 

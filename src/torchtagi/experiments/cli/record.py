@@ -11,7 +11,7 @@ from rich.markup import escape
 from torchtagi.checkpoint import write_atomically
 from torchtagi.experiments.cli.shared import RunFolder, console
 from torchtagi.experiments.compare import collect, collect_sweep
-from torchtagi.experiments.compare.runner import COMPARISON, SWEEP, read_study, write_study
+from torchtagi.experiments.compare.runner import COMPARISON, SWEEP, read_study, reading, write_study
 from torchtagi.experiments.gan.drawing import keep_drawings
 from torchtagi.experiments.gan.tasks import GAN_TASKS
 from torchtagi.experiments.runs.folder import Run
@@ -27,9 +27,10 @@ def record(
         target = record_study(run, out)
     else:
         opened = Run.open(run)
-        target = opened.record(out)
-        if opened.config["task"] in GAN_TASKS:
-            keep_drawings(opened, target)
+        with reading(run):
+            target = opened.record(out)
+            if opened.config["task"] in GAN_TASKS:
+                keep_drawings(opened, target)
     console.print(f"recorded in [bold]{escape(str(target))}[/bold]")
 
 

@@ -13,7 +13,7 @@ from torchtagi.experiments.cli import compare as common
 from torchtagi.experiments.cli.shared import AsJson, console
 from torchtagi.experiments.compare import Study, collect_sweep
 from torchtagi.experiments.compare import sweep as run_sweep
-from torchtagi.experiments.compare.runner import SWEEP
+from torchtagi.experiments.compare.runner import SWEEP, reading
 from torchtagi.experiments.report.comparison_plots import sweep_figure
 from torchtagi.experiments.runs.folder import Row
 
@@ -37,7 +37,8 @@ def sweep(
     study = Study(task, arch or find_task(task).default_network, epochs, samples, test_samples)
     folder = out or Path("runs") / f"sweep-{study.name}"
     if show:
-        finish(folder, collect_sweep(folder), as_json)
+        with reading(folder / SWEEP):
+            finish(folder, collect_sweep(folder), as_json)
         return
     with common.training(folder, SWEEP, study, threads, minutes, quiet=as_json) as runner:
         rows = run_sweep(runner, common.split_names(methods), range(seeds))
