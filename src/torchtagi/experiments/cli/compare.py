@@ -144,7 +144,7 @@ def training(
     with Interruption() as interruption:
         try:
             cores = torch.get_num_threads() if threads is None else threads
-            yield Runner(folder, file, study, cores, watch, (lambda message: None) if quiet else say)
+            yield Runner(folder, file, study, cores, watch)
         except Stopped:
             if not quiet:
                 console.print(f"stopped; the same command goes on in [bold]{escape(str(folder))}[/bold]")

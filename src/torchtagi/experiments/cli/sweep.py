@@ -46,7 +46,7 @@ def sweep(
 
 
 def finish(folder: Path, rows: list[Row], as_json: bool) -> None:
-    if rows:
+    if any(row["value"] != "learned" for row in rows):
         common.draw(folder, {"sweep": lambda: sweep_figure(rows)})
     if as_json:
         print(json.dumps(rows, indent=1))

@@ -55,11 +55,9 @@ class Runner:
     study: Study
     threads: int = 1
     watch: Watch = lambda name, event: False
-    say: Callable[[str], None] = lambda message: None
 
     @cached_property
     def sets(self) -> data.TrainTest:
-        self.say(f"loading {self.study.task}")
         return data.load_train_test(self.study.task)
 
     def open(self, **parts: Row) -> None:

@@ -173,8 +173,9 @@ def sweep_figure(rows: Sequence[Row]) -> Figure:
             panel.lines.setdefault(row["axis"].removesuffix(f"-{end}"), []).append((float(row["value"]), error))
         values = [value for points in panel.lines.values() for value, _ in points]
         learned = [row["error"] for row in rows if end == "noise" and row["value"] == "learned"]
-        panel.reference = [(value, error) for error in learned if error for value in (min(values), max(values))]
-        panels += [panel] if panel.lines else []
+        if values:
+            panel.reference = [(value, error) for error in learned if error for value in (min(values), max(values))]
+            panels.append(panel)
     return drawn(panels, sharey=True)
 
 
