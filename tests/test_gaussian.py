@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -164,6 +165,22 @@ def test_pytree_sees_every_tensor() -> None:
     again = pytree.tree_unflatten(leaves, spec)
     assert again.plain.mean is mean
     assert again.plain.var is var
+
+
+def test_its_fields_can_be_replaced_and_keep_their_messages() -> None:
+    """FSDP does so with what passes between the layers: what carried messages carries them on."""
+    x = random_gaussian(2, 3).requires_grad_()
+    known = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    for z, plain in ((x * 2, False), (x * known, True)):
+        again = dataclasses.replace(z, mean=z.mean.view_as(z.mean), var=z.var.view_as(z.var))
+        assert (again.plain is not None) == plain
+        assert again.plain is z.plain
+        dmean, dvar = torch.randn(2, 2, 3, dtype=torch.float64)
+        factor = 1.0 if plain else 2.0
+        x.mean.grad = x.var.grad = None
+        torch.autograd.backward([again.mean, again.var], [dmean, dvar])
+        torch.testing.assert_close(x.mean.grad, factor * dmean)
+        torch.testing.assert_close(x.var.grad, factor**2 * dvar)
 
 
 # ---- use -----------------------------------------------------------------------------------------------------

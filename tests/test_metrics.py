@@ -176,38 +176,6 @@ def test_confusion_matrix_keeps_the_rows_of_absent_classes() -> None:
     assert metrics.confusion_matrix(probs, torch.tensor([1, 1])).tolist() == [[0, 0, 0], [1, 1, 0], [0, 0, 0]]
 
 
-def test_risk_coverage_of_distinct_confidences_is_the_running_error_rate() -> None:
-    probs, labels = random_predictions(n=60)
-    confidence, predicted = probs.max(1)
-    order = sorted(range(60), key=lambda i: -float(confidence[i]))
-    risk = [sum(bool(predicted[i] != labels[i]) for i in order[:answered]) / answered for answered in range(1, 61)]
-    curve = metrics.risk_coverage(probs, labels)
-    assert curve.risk.tolist() == pytest.approx(risk, **APPROX)
-    assert curve.coverage.tolist() == pytest.approx([k / 60 for k in range(1, 61)], **APPROX)
-    assert curve.area == pytest.approx(sum(risk) / 60, **APPROX)
-    assert curve.risk[-1] == pytest.approx(metrics.error_rate(probs, labels))
-
-
-def test_risk_coverage_of_ties_is_the_mean_over_their_orders() -> None:
-    confidence, wrong = [0.9, 0.7, 0.7, 0.7, 0.6], [0, 1, 0, 0, 1]
-    probs = torch.tensor([[c, 1 - c] for c in confidence], dtype=torch.float64)
-    orders = [
-        order
-        for order in itertools.permutations(range(5))
-        if sorted(order, key=lambda i: -confidence[i]) == list(order)
-    ]
-    assert len(orders) == 6
-    curves = [np.cumsum([wrong[i] for i in order]) / np.arange(1, 6) for order in orders]
-    curve = metrics.risk_coverage(probs, torch.tensor(wrong))
-    assert curve.risk.tolist() == pytest.approx(np.mean(curves, 0).tolist(), **APPROX)
-
-
-def test_entropy_matches_scipy_and_certainty_has_none(predictions: tuple[Tensor, Tensor]) -> None:
-    probs, _ = predictions
-    assert metrics.entropy(probs).tolist() == pytest.approx(stats.entropy(probs.numpy(), axis=1).tolist(), **APPROX)
-    assert metrics.entropy(torch.eye(3)).tolist() == [0.0, 0.0, 0.0]
-
-
 def test_regression_metrics_match_scipy_and_sklearn() -> None:
     generator = torch.Generator().manual_seed(5)
     mean = torch.randn(500, 1, generator=generator)
@@ -244,7 +212,6 @@ CLASSIFICATION = [
     metrics.auroc_one_vs_rest,
     metrics.auroc_misclassification,
     metrics.confusion_matrix,
-    metrics.risk_coverage,
 ]
 
 
@@ -254,8 +221,8 @@ CLASSIFICATION = [
     [
         (torch.tensor([0.5, 0.5]), GOOD_LABELS, ValueError, r"probs must have shape .*\(2,\)"),
         (torch.zeros(0, 2), torch.zeros(0, dtype=torch.long), ValueError, r"probs .*\(0, 2\)"),
-        (torch.tensor([[1, 0], [0, 1]]), GOOD_LABELS, TypeError, "probs must be floating point.*int64"),
-        (torch.tensor([[0.5, 0.5], [math.nan, 1.0]]), GOOD_LABELS, ValueError, "probs must be finite, row 1"),
+        (torch.tensor([[1, 0], [0, 1]]), GOOD_LABELS, TypeError, "probs must have a floating dtype.*int64"),
+        (torch.tensor([[0.5, 0.5], [math.nan, 1.0]]), GOOD_LABELS, ValueError, "probs must be finite"),
         (torch.tensor([[0.5, 0.5], [0.2, 0.7]]), GOOD_LABELS, ValueError, r"row 1 sums to 0\.9$"),
         (
             torch.tensor([[1.5, -0.5], [0.2, 0.8]]),
@@ -264,9 +231,9 @@ CLASSIFICATION = [
             "probs must not be negative.*-0.5",
         ),
         (GOOD_PROBS, torch.tensor([0]), ValueError, r"labels must have shape \(2,\).*\(1,\)"),
-        (GOOD_PROBS, torch.tensor([0.0, 1.0]), TypeError, "labels must be integers.*float32"),
-        (GOOD_PROBS, torch.tensor([0, 2]), ValueError, r"labels must be in 0…1, got 2"),
-        (GOOD_PROBS, torch.tensor([-1, 1]), ValueError, r"labels must be in 0…1, got -1"),
+        (GOOD_PROBS, torch.tensor([0.0, 1.0]), TypeError, "labels must have an integer dtype.*float32"),
+        (GOOD_PROBS, torch.tensor([0, 2]), ValueError, r"labels must lie in 0\.\.1, got 2"),
+        (GOOD_PROBS, torch.tensor([-1, 1]), ValueError, r"labels must lie in 0\.\.1, got -1"),
     ],
 )
 def test_classification_metrics_refuse_bad_input(metric, probs, labels, error, message) -> None:
@@ -281,23 +248,21 @@ def test_sums_within_the_tolerance_pass() -> None:
 
 @pytest.mark.parametrize("metric", [metrics.auroc, metrics.fpr_at_tpr], ids=lambda metric: metric.__name__)
 def test_score_metrics_refuse_bad_input(metric) -> None:
-    with pytest.raises(ValueError, match="scores must not be NaN, number 1"):
+    with pytest.raises(ValueError, match="scores must not be NaN"):
         metric(torch.tensor([0.0, math.nan]), torch.tensor([True, False]))
-    with pytest.raises(ValueError, match=r"positives must have shape \(2,\), got \(3,\)"):
+    with pytest.raises(ValueError, match=r"one shape \(N,\), N ≥ 1, got \(2,\) and \(3,\)"):
         metric(torch.tensor([0.0, 1.0]), torch.tensor([True, False, True]))
-    with pytest.raises(ValueError, match=r"positives must be true or false .*got 2"):
-        metric(torch.tensor([0.0, 1.0]), torch.tensor([0, 2]))
-    with pytest.raises(ValueError, match=r"scores must have shape .*\(0,\)"):
+    with pytest.raises(ValueError, match=r"got \(0,\) and \(0,\)"):
         metric(torch.zeros(0), torch.zeros(0, dtype=torch.bool))
 
 
 def test_options_out_of_range_are_refused() -> None:
-    with pytest.raises(ValueError, match="bins must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="bins must be positive and finite, got 0"):
         metrics.ece(GOOD_PROBS, GOOD_LABELS, bins=0)
     with pytest.raises(ValueError, match=r"tpr must be in \(0, 1\], got 0"):
         metrics.fpr_at_tpr(torch.tensor([0.0, 1.0]), torch.tensor([True, False]), tpr=0.0)
     one = torch.ones(1)
-    with pytest.raises(ValueError, match=r"level must be .*got 1.0"):
+    with pytest.raises(ValueError, match=r"level must lie .*got 1\.0"):
         metrics.interval_coverage(one, one, one, level=1.0)
 
 
@@ -305,7 +270,7 @@ def test_regression_metrics_refuse_bad_input() -> None:
     mean = torch.tensor([0.0, 1.0])
     with pytest.raises(ValueError, match=r"target must have .* \(2,\), got \(2, 1\)"):
         metrics.rmse(mean, mean[:, None])
-    with pytest.raises(ValueError, match=r"var must be positive, got 0\.0"):
+    with pytest.raises(ValueError, match=r"var must be positive and finite, got 0\.0"):
         metrics.gaussian_nll(mean, mean, mean)
     with pytest.raises(ValueError, match="target must be finite, got inf"):
         metrics.interval_coverage(mean, mean + 1, torch.tensor([0.0, math.inf]))

@@ -335,7 +335,7 @@ def test_images_are_standardised_by_channel() -> None:
     net = tagi.nn.Sequential(tagi.nn.Conv2d(2, 4, 3), tagi.nn.ReLU(), tagi.nn.Flatten(), tagi.nn.Linear(64, 1))
     model = tagi.Regressor(net)
     model.fit((x, x[:, 0].mean((1, 2)) * 3), epochs=5)
-    assert model.inputs.std.tolist() == pytest.approx([5.0, 0.1], rel=0.1)
+    assert model.scale_of_x.std.tolist() == pytest.approx([5.0, 0.1], rel=0.1)
     assert model.evaluate(x, x[:, 0].mean((1, 2)) * 3)["rmse"] < 1.5
 
 

@@ -144,6 +144,14 @@ def taken(values: Any, rows: Tensor) -> Any:
     return values[rows.numpy() if type(values).__module__ == "numpy" else rows]
 
 
+def everything(data: Any) -> tuple[Any, Any]:
+    """All inputs and all targets of what a fit would take."""
+    if isinstance(data, tuple | list) and len(data) == 2:
+        return data[0], data[1]
+    parts = list(Batches(data, 200, 0).epoch(0))
+    return concatenated([x for x, _ in parts]), joined([y for _, y in parts])
+
+
 def joined(targets: list[Any]) -> Any:
     """Targets of several batches as one."""
     if isinstance(targets[0], Tensor):
@@ -184,6 +192,7 @@ class Step:
     """After a batch. `error` is this epoch's so far, on samples not yet learned from in it."""
 
     epoch: int
+    new_samples: int
     samples: int
     of_samples: int | None
     error: float
@@ -222,6 +231,11 @@ class Fit:
     def done(self) -> bool:
         return self.learner.epochs >= self.last
 
+    @property
+    def samples_left(self) -> int | None:
+        """From the beginning of this epoch on."""
+        return None if self.batches.samples is None else self.batches.samples * (self.last - self.learner.epochs)
+
     def events(self) -> Iterator[Step | EpochEnd]:
         """Go on to the end; each event comes at a moment whose position can be kept."""
         learner = self.learner
@@ -237,7 +251,7 @@ class Fit:
                 self.add(len(x), errors, report, time.perf_counter() - start)
                 error_so_far = learner.training_error(sums.errors, sums.samples)
                 rate = sums.samples / sums.seconds
-                yield Step(epoch + 1, sums.samples, self.batches.samples, error_so_far, report, rate)
+                yield Step(epoch + 1, len(x), sums.samples, self.batches.samples, error_so_far, report, rate)
             yield self.finish_epoch()
 
     def add(self, samples: int, errors: float, report: Row, seconds: float) -> None:

@@ -56,7 +56,7 @@ class Standardiser:
     def undo(self, y: Tensor) -> Tensor:
         return y * shaped(self.std, y) + shaped(self.mean, y) if self.known else y
 
-    def scale(self, like: Tensor) -> Tensor:
+    def factor(self, like: Tensor) -> Tensor:
         """The standard deviations, to be multiplied with."""
         return shaped(self.std, like) if self.known else like.new_ones(())
 

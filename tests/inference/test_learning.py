@@ -258,7 +258,8 @@ def test_a_submodule_called_in_place_of_the_network_is_noticed() -> None:
 # ---- messages that are not this step's -----------------------------------------------------------------------
 
 
-def test_messages_cleared_by_somebody_else_are_not_remembered() -> None:
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_messages_cleared_by_somebody_else_are_not_remembered(set_to_none: bool) -> None:
     x, y = normal(5, 3), normal(5, 2, seed=1)
     outcomes = []
     for distracted in (False, True):
@@ -267,7 +268,7 @@ def test_messages_cleared_by_somebody_else_are_not_remembered() -> None:
         if distracted:
             for _ in range(3):
                 tagi.Regression(0.1)(net(x), 10 * y).backward()
-                net.zero_grad()
+                net.zero_grad(set_to_none=set_to_none)
         tagi.Regression(0.5)(net(x), y).backward()
         posterior.step()
         outcomes.append((posterior.reports, snapshot(net)))

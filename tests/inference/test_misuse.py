@@ -217,6 +217,24 @@ def test_a_mistake_is_refused_and_the_loop_can_go_on(name: str) -> None:
     assert_moved(before, snapshot(loop.net))
 
 
+def test_a_refused_update_has_written_nothing() -> None:
+    """Neither the part that is another update's, nor the part that would have been free."""
+    net = fully_connected()
+    head = Loop(net, groups=[{"modules": [net[2]]}])
+    head.learn()
+    net.zero_grad()
+    whole = Loop(net)
+    whole.loss().backward()
+    with pytest.raises(RuntimeError, match=TWO):
+        whole.update.step()
+    assert net[2].weight.learned
+    assert not net[0].weight.learned
+    whole.update.zero_grad()
+    body = Loop(net, groups=[{"modules": [net[0]]}])
+    body.learn()
+    assert net[0].weight.learned
+
+
 @pytest.mark.parametrize("lr", [-0.5, math.nan, math.inf, -math.inf])
 def test_an_lr_that_is_no_fraction_is_refused_at_once(lr: float) -> None:
     with pytest.raises(ValueError, match=LR.format(lr)):

@@ -202,7 +202,7 @@ def test_a_frozen_network_between_a_tensor_and_a_message() -> None:
     torch.testing.assert_close(asked.var.grad, other.var.grad, rtol=1e-12, atol=1e-14)
 
 
-# ---- torch's functions, arithmetic ----------------------------------------------------------------------------------------------
+# ---- arithmetic and torch's functions -------------------------------------------------------------------------
 
 ARITHMETIC: dict[str, Callable[[Gaussian, Tensor], Gaussian]] = {
     "g * t": lambda g, t: g * t,

@@ -102,7 +102,8 @@ class HierarchicalClassification(LabelLikelihood):
         require_labels("labels", y, len(z), self.classes)
         target = torch.zeros_like(z.mean).scatter_(1, *self.paths(y, z))
         observed = target.bool()
-        self.score_link(z, y)
+        if self.training:
+            self.score_link(z, y)
         return observe(z, target, self.training_noise_var(z, target, observed), observed)
 
     def predict(self, z: Gaussian) -> ClassPrediction:

@@ -45,7 +45,7 @@ class LabelLikelihood(Likelihood):
     @torch.no_grad()
     def score_link(self, z: Gaussian, labels: Tensor) -> None:
         """Note how well each candidate foretold these labels; call it before learning from them."""
-        if self.link_scores is None or self.labels_seen is None or not self.training:
+        if self.link_scores is None or self.labels_seen is None:
             return
         noise_var = torch.tensor(CANDIDATES, dtype=z.dtype, device=z.device).square().view(-1, *[1] * z.ndim)
         scores = -self.log_prob_given(z, labels, noise_var).mean(1).to(self.link_scores.dtype)

@@ -71,7 +71,8 @@ class Binary(LabelLikelihood):
 
     def message(self, z: Gaussian, y: Tensor) -> Message:
         target = self.check(z, y)
-        self.score_link(z, target)
+        if self.training:
+            self.score_link(z, target)
         return observe(z, target, self.training_noise_var(z, target, None), None)
 
     def predict(self, z: Gaussian) -> Tensor:

@@ -1,12 +1,12 @@
 """Every baseline in the loop: it learns, predicts with honest parts, and goes on exactly where it stopped."""
 
+import dataclasses
 import itertools
 import json
 
 import pytest
 import torch
 from torch import nn
-from torchtagi.experiments.classify.loop import Step
 
 from torchtagi.checkpoint import CheckpointError
 from torchtagi.experiments.baselines import (
@@ -22,7 +22,7 @@ from torchtagi.experiments.classify.prediction import from_draws
 from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.report.page import write_report
 from torchtagi.experiments.runs.folder import Run, RunError
-from torchtagi.fitting import EpochEnd
+from torchtagi.fitting import EpochEnd, Step, epoch_order
 
 FEW = {"draws": 3, "members": 2}
 
@@ -71,7 +71,7 @@ def test_resumed_is_bit_identical_and_the_run_predicts_the_same(method, digits, 
     next(events)
     training.save()  # in the second epoch, which is augmented
     torch.manual_seed(99)
-    for _ in Training.resume(Run.open(run.folder), sets=digits).events():
+    for _ in Training.resume(Run.open(run.folder), config, digits).events():
         pass
     assert run.checkpoint.read_bytes() == whole.run.checkpoint.read_bytes()
     assert untimed(run) == untimed(whole.run)
@@ -97,7 +97,7 @@ def test_resumed_is_bit_identical_and_the_run_predicts_the_same(method, digits, 
     ],
 )
 def test_learns_digits(method, changes, digits):
-    config = tiny(method, changes, samples=480, test_samples=100, epochs=5, measure_every=5, augment=False)
+    config = tiny(method, changes, samples=480, test_samples=100, epochs=5, augment=False)
     rows = [e.row for e in Training(config, sets=digits).events() if isinstance(e, EpochEnd)]
     assert rows[-1]["error"] < 55, "chance is 90"
     assert rows[-1]["loss"] < rows[0]["loss"]
@@ -184,64 +184,79 @@ def test_divergence_says_where(digits):
             pass
 
 
+def drawn(digits, count, seed=0):
+    """The training images that `samples` stands for."""
+    return digits.train.subset(epoch_order(len(digits.train), seed, -1)[:count])
+
+
 def test_held_out_images_are_not_learned(digits):
-    training = Training(tiny("adam", samples=50, held_out=20, test_samples=None), sets=digits)
-    assert torch.equal(training.train.images, digits.train.images[:30])
-    assert torch.equal(training.test.labels, digits.train.labels[30:50])
-    with pytest.raises(ValueError, match="leave some of the 50"):
-        tiny("adam", samples=50, held_out=50)
+    training = Training(tiny("adam", samples=50, fold=0), sets=digits)
+    among = drawn(digits, 50)
+    assert torch.equal(training.train.images, among.images[:40])
+    assert torch.equal(training.test.labels, among.labels[40:])
+    with pytest.raises(ValueError, match="fold 0 of 1 images leaves none to learn"):
+        Training(tiny("adam", samples=1, fold=0), sets=digits)
+    with pytest.raises(ValueError, match="fold 2 of 2 images leaves none to learn, or none to hold out"):
+        Training(tiny("adam", samples=2, fold=2), sets=digits)
 
 
 def test_every_image_is_held_out_in_one_fold(digits):
-    held_out = []
+    held_out, among = [], drawn(digits, 50)
     for fold in range(5):
-        training = Training(tiny("adam", samples=50, held_out=10, fold=fold), sets=digits)
-        assert (len(training.train), len(training.test)) == (40, 10)
-        together = torch.cat([training.train.images, training.test.images])
-        assert sorted(together.sum((1, 2, 3)).tolist()) == sorted(digits.train.images[:50].sum((1, 2, 3)).tolist())
-        held_out.append(training.test.images)
-    assert torch.equal(torch.cat(held_out[::-1]), digits.train.images[:50])
-    with pytest.raises(ValueError, match="got 10 in fold 5"):
-        tiny("adam", samples=50, held_out=10, fold=5)
+        sets = tiny("adam", samples=50, fold=fold).split(digits)
+        assert (len(sets.train), len(sets.test)) == (40, 10)
+        together = torch.cat([sets.train.images, sets.test.images])
+        assert sorted(together.sum((1, 2, 3)).tolist()) == sorted(among.images.sum((1, 2, 3)).tolist())
+        held_out.append(sets.test.images)
+    assert torch.equal(torch.cat(held_out[::-1]), among.images)
+    with pytest.raises(ValueError, match="fold must lie between 0 and 4, got 5"):
+        tiny("adam", samples=50, fold=5)
 
 
-@pytest.mark.parametrize("name", ["epochs", "batch_size", "measure_every", "samples"])
+@pytest.mark.parametrize("name", ["epochs", "batch_size", "samples"])
 def test_sizes_must_be_positive(name):
     with pytest.raises(ValueError, match=f"{name.replace('_', ' ')} must be a whole number of at least 1, got 0"):
         tiny("adam", **{name: 0})
 
 
-def test_a_run_may_be_measured_at_its_end_only(digits, tmp_path):
-    run = trained(tmp_path / "run", tiny("adam", held_out=10, measure_every=2), digits).run
+def test_epochs_of_few_images_are_measured_at_the_end_only(digits, tmp_path):
+    run = trained(tmp_path / "run", tiny("adam", test_samples=400), digits).run
     assert ["error" in row for row in run.metrics()] == [False, True]
+
+
+def test_a_run_of_a_tuning_has_no_report(digits, tmp_path):
+    run = trained(tmp_path / "run", tiny("adam", epochs=1, fold=0), digits).run
     with pytest.raises(RunError, match="is of a tuning"):
         write_report(run)
 
 
-def test_drawn_images_are_the_seeds_and_the_same_for_every_method(digits):
-    def images(training):
-        return training.train.images.flatten(1)
+def test_few_images_are_the_seeds_and_the_same_for_every_method(digits):
+    def images(config):
+        return config.split(digits).train.images.flatten(1)
 
-    adam = images(Training(tiny("adam", draw_samples=True, seed=3), sets=digits))
-    assert torch.equal(adam, images(Training(tiny("vogn", draw_samples=True, seed=3), sets=digits)))
-    ours = configure("mnist", threads=1, samples=40, draw_samples=True, seed=3)
-    assert torch.equal(adam, images(Training(ours, sets=digits)))
-    other = images(Training(tiny("adam", draw_samples=True, seed=4), sets=digits))
+    adam = images(tiny("adam", seed=3))
+    assert torch.equal(adam, images(tiny("vogn", seed=3)))
+    assert torch.equal(adam, images(configure("mnist", threads=1, samples=40, seed=3)))
+    assert torch.equal(adam, drawn(digits, 40, seed=3).images.flatten(1))
+    other = images(tiny("adam", seed=4))
     first = digits.train.images[:40].flatten(1)
     for those in (other, first):
         assert (torch.cdist(adam, those) == 0).any(1).sum() < 5, "other images"
     assert len(adam.unique(dim=0)) == 40, "none twice"
-    assert ours.setting == "default-samples40-drawn"
+    assert len(images(tiny("adam", samples=None))) == len(digits.train)
 
 
 def test_a_cosine_schedule_falls_to_zero_and_cannot_be_extended(digits, tmp_path):
     config = tiny("sgd", {"schedule": "cosine", "learning_rate": 0.1}, epochs=1)
     rates = []
-    training = Training(config, Run.create(tmp_path / "run", config.as_json()), digits)
+    run = Run.create(tmp_path / "run", config.as_json())
+    training = Training(config, run, digits)
     for event in training.events():
         if isinstance(event, Step):
             rates.append(training.learner.optimizer.param_groups[0]["lr"])
     assert rates == pytest.approx([0.1, 0.075, 0.025])
+    with pytest.raises(RunError, match="was started with epochs 1, not 2"):
+        Training.resume(run, dataclasses.replace(config, epochs=2), digits)
 
 
 def test_evaluation_and_report_are_shared(digits, tmp_path, monkeypatch):
@@ -269,10 +284,11 @@ def test_evaluation_and_report_are_shared(digits, tmp_path, monkeypatch):
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(method, settings, message, adam_run, digits, tmp_path):
-    run = Run.create(tmp_path / method, tiny(method, epochs=1, **settings).as_json())
+    config = tiny(method, epochs=1, **settings)
+    run = Run.create(tmp_path / method, config.as_json())
     run.checkpoint.write_bytes(adam_run.checkpoint.read_bytes())
     with pytest.raises(CheckpointError, match=message):
-        Training.resume(run, sets=digits)
+        Training.resume(run, config, digits)
 
 
 @pytest.mark.parametrize(
@@ -297,5 +313,7 @@ def test_settings_have_names():
     config = configure_baseline("mnist", "adam", hyperparameters={"learning_rate": 0.003, "schedule": "cosine"})
     assert config.setting == "adam-lr0.003-cosine"
     assert configure_baseline("mnist", "adam", augment=False).setting == "adam"
-    again = type(config).from_json(json.loads(json.dumps(config.as_json())))
-    assert again == config
+    before = torch.get_rng_state()
+    content = config.as_json()
+    assert torch.equal(before, torch.get_rng_state()), "it draws from nobody's generator"
+    assert type(config).from_json(json.loads(json.dumps(content))) == config

@@ -8,14 +8,7 @@ import torch
 
 import torchtagi as tagi
 from torchtagi.experiments import data
-from torchtagi.experiments.classify.evaluation import (
-    UNCERTAINTIES,
-    evaluate,
-    load_model,
-    out_of_distribution,
-    predict,
-    scores,
-)
+from torchtagi.experiments.classify.evaluation import UNCERTAINTIES, evaluate, load_model, out_of_distribution
 from torchtagi.experiments.runs.folder import Run, RunError
 
 

@@ -33,7 +33,7 @@ class PaperClassifier(Classifier):
 
     def start_epoch(self, epoch: int) -> bool:
         """σ_V is σ_V⁰ ηᵉ (eq. 7); images are augmented from the first epoch on."""
-        self.train()
+        self.start_learning(new=False)
         self.likelihood.noise_std = self.first_noise * NOISE_DECAY**epoch
         return True
 
