@@ -63,8 +63,8 @@ def train_cell(
             finite = False
             break
         steps += 1
-        alpha += posterior.reports[0]["alpha"]
-        worst = max(worst, posterior.reports[0]["innovation"])
+        alpha += posterior.report["alpha"]
+        worst = max(worst, posterior.report["innovation"])
     seconds = time.perf_counter() - start
     variances = [value for name, value in net.named_parameters() if name.endswith(".var")]
     with torch.no_grad():

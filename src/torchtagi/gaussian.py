@@ -93,17 +93,11 @@ class Gaussian:
     def __getitem__(self, index: Any) -> Gaussian:
         return self.map(lambda t: t[index])
 
-    def reshape(self, *shape: Any) -> Gaussian:
-        return self.map(lambda t: t.reshape(*shape))
-
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Gaussian:
         return self.map(lambda t: t.flatten(start_dim, end_dim))
 
     def unflatten(self, dim: int, sizes: Sequence[int]) -> Gaussian:
         return self.map(lambda t: t.unflatten(dim, tuple(sizes)))
-
-    def permute(self, *dims: Any) -> Gaussian:
-        return self.map(lambda t: t.permute(*dims))
 
     def to(self, *args: Any, **kwargs: Any) -> Gaussian:
         return self.map(lambda t: t.to(*args, **kwargs))

@@ -171,7 +171,7 @@ class Model(ABC):
             nonlocal steps
             steps += 1
             for name in report:
-                report[name] += self.posterior.reports[0][name]
+                report[name] += self.posterior.report[name]
             if self.average is not None:
                 self.average.follow()
 

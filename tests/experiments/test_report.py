@@ -13,12 +13,12 @@ from PIL import Image
 
 import torchtagi as tagi
 from torchtagi.experiments import data
-from torchtagi.experiments.classify.evaluation import Evaluation, scores
+from torchtagi.experiments.classify.evaluation import Evaluation, load_model
 from torchtagi.experiments.classify.tasks import TASKS
 from torchtagi.experiments.report import plots
 from torchtagi.experiments.report.page import page, write_report
 from torchtagi.experiments.runs.folder import Run, RunError
-from torchtagi.metrics import confusion_matrix
+from torchtagi.metrics import classification_scores, confusion_matrix
 
 VOID = {"meta", "img", "source", "br"}
 
@@ -81,7 +81,7 @@ def test_page_says_what_the_run_is(reported):
     parsed = Page(path.read_text())
     row = run.metrics()[-1]
     for expected in (
-        "mnist · cnn · default-samples480-testsamples300 · seed 0",
+        "mnist · cnn · default-samples480-test300 · seed 0",
         f"{row['error']:.2f} %",
         f"{row['nll']:.4f}",
         "1.88 %",
@@ -122,7 +122,7 @@ def made_up(probs, labels, ood=None):
     prediction = tagi.ClassPrediction(probs, probs * (1 - probs) / 2, probs * (1 - probs) / 2)
     images = torch.arange(len(labels), dtype=torch.float32).view(-1, 1, 1, 1).expand(-1, 1, 28, 28) / 255
     test = data.ImageSet("mnist", images, labels, tuple("0123456789"), data.Preprocessing.centred(0.0))
-    found = scores(prediction, labels)
+    found = classification_scores(probs, labels)
     confusion = confusion_matrix(probs, labels)
     return Evaluation(TASKS["mnist"], test, labels, prediction, found, confusion, ood, None, None, epochs=1)
 
@@ -186,8 +186,8 @@ def test_themes_differ_and_drawing_repeats(reported):
 
 def test_weights_of_a_deep_network_are_thinned_out(trained):
     assert plots.spread_out(list(range(21))) == [0, 5, 10, 15, 20]
-    saved = trained.load()
-    pairs = plots.weight_pairs(saved.net, saved.net)
+    net = load_model(trained).net
+    pairs = plots.weight_pairs(net, net)
     assert [name for name, _, _ in pairs] == ["1: Conv2d", "2: Conv2d", "3: Linear", "4: Linear"]
     assert plots.spread_out(pairs) == pairs
 

@@ -63,7 +63,7 @@ def test_missing_runs(tmp_path):
     with pytest.raises(RunError, match=r"has no config\.json"):
         Run.open(tmp_path)
     with pytest.raises(RunError, match="has no checkpoint"):
-        Run.create(tmp_path / "run", CONFIG).load()
+        Run.create(tmp_path / "run", CONFIG).require_checkpoint()
 
 
 def test_keep_metrics_drops_what_the_checkpoint_does_not_know(tmp_path):

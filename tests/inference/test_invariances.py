@@ -41,7 +41,7 @@ def test_the_unit_of_the_targets_does_not_matter(rule: str, unit: float) -> None
         parameter.set_(parameter.mean * unit, parameter.var * unit**2)
     first = condition(one, rule, x, y, torch.tensor(0.5).double())
     second = condition(other, rule, x, unit * y, torch.tensor(0.5 * unit).double())
-    assert first.reports[0]["alpha"] == pytest.approx(second.reports[0]["alpha"], rel=1e-6)
+    assert first.report["alpha"] == pytest.approx(second.report["alpha"], rel=1e-6)
     for parameter in (other[2].weight, other[2].bias):
         parameter.set_(parameter.mean / unit, parameter.var / unit**2)
     assert_states_close(snapshot(one), snapshot(other), 1e-6)
@@ -64,7 +64,7 @@ def test_the_unit_of_the_targets_does_not_matter_with_predicted_noise(rule: str,
         net[0].weight.set_(net[0].weight.mean / factor[:, None], net[0].weight.var / factor[:, None].square())
         shift = torch.tensor([0.0, 2 * math.log(scale)]).double()
         net[0].bias.set_((net[0].bias.mean - shift) / factor, net[0].bias.var / factor.square())
-        assert posterior.reports[0]["alpha"] > 0.01, "an ordinary surprise must not stop the learning"
+        assert posterior.report["alpha"] > 0.01, "an ordinary surprise must not stop the learning"
     assert_states_close(snapshot(nets[0]), snapshot(nets[1]), 1e-6)
 
 

@@ -44,7 +44,7 @@ def test_a_frozen_layer_stays_and_passes_messages_on(rule: str) -> None:
     for key, value in frozen.items():
         torch.testing.assert_close(value, free[key], rtol=1e-12, atol=0)
     posterior = condition(net, rule, x, y, 3.0)
-    after, alpha = snapshot(net), posterior.reports[0]["alpha"]
+    after, alpha = snapshot(net), posterior.report["alpha"]
     assert all(torch.equal(before[key], after[key]) == key.startswith("2.") for key in before)
     step = alpha * before["0.weight.var"] * free["0.weight.mean"]
     torch.testing.assert_close(after["0.weight.mean"], before["0.weight.mean"] - step)

@@ -36,7 +36,7 @@ def test_lr_is_the_fraction_of_the_message_that_is_applied(lr: float) -> None:
     posterior = condition(net, "paper", x, y, 3.0, lr=lr)
     full, after = snapshot(reference), snapshot(net)
     assert_states_close(after, {key: value + lr * (full[key] - value) for key, value in before.items()})
-    assert posterior.reports[0]["alpha"] == lr
+    assert posterior.report["alpha"] == lr
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -53,7 +53,7 @@ def test_groups_divide_the_parameters_and_have_their_own_lr(rule: str) -> None:
         for key, value in before.items()
     }
     assert_states_close(snapshot(net), expected)
-    alpha = whole.reports[0]["alpha"]
+    alpha = whole.report["alpha"]
     assert [report["alpha"] for report in posterior.reports] == pytest.approx([alpha, alpha / 2])
 
 
@@ -75,7 +75,7 @@ def test_a_parameter_used_twice_gets_both_messages_and_moves_once(rule: str) -> 
     sent, before = message(net, x, y, 3.0), snapshot(net)
     posterior = condition(net, rule, x, y, 3.0)
     assert len(posterior.param_groups[0]["params"]) == 4
-    alpha = posterior.reports[0]["alpha"]
+    alpha = posterior.report["alpha"]
     step = alpha * before["0.weight.var"] * sent["0.weight.mean"]
     torch.testing.assert_close(snapshot(net)["0.weight.mean"], before["0.weight.mean"] - step)
 

@@ -45,7 +45,7 @@ def test_paper_rule_keeps_a_variance_positive() -> None:
     net = linear(1)
     posterior = condition(net, "paper", torch.ones(10, 1).double(), torch.ones(10, 1).double(), 0.5)
     assert net.weight.var.item() > 0
-    assert posterior.reports[0]["floored"] == 1
+    assert posterior.report["floored"] == 1
 
 
 @pytest.mark.parametrize(("batch", "cap"), [(1, 0.1), (2, 2.0), (16, 2.0), (255, 2.0), (256, 3.0), (300, 3.0)])
@@ -68,8 +68,8 @@ def test_capped_rule_bounds_each_change_by_a_standard_deviation_over_the_cap(bat
         torch.testing.assert_close(after[f"{name}.mean"], expected_mean, rtol=1e-12, atol=1e-14)
         torch.testing.assert_close(after[f"{name}.var"], expected_var, rtol=1e-12, atol=1e-14)
     assert clipped > 0
-    assert posterior.reports[0]["clipped"] == clipped
-    assert posterior.reports[0]["floored"] == floored
+    assert posterior.report["clipped"] == clipped
+    assert posterior.report["floored"] == floored
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -143,7 +143,7 @@ def test_coherent_takes_a_single_ordinary_observation_whole(net_name: str) -> No
     y = torch.full((1, 2), math.nan).double()
     y[0, 0] = z.mean[0, 0] + 0.5 * (z.var[0, 0] + 9.0).sqrt()
     posterior = condition(net, "coherent", x, y, 3.0)
-    assert posterior.reports[0]["alpha"] == pytest.approx(1.0, abs=1e-12)
+    assert posterior.report["alpha"] == pytest.approx(1.0, abs=1e-12)
 
 
 def test_coherent_takes_uncorrelated_observations_whole() -> None:
@@ -152,7 +152,7 @@ def test_coherent_takes_uncorrelated_observations_whole() -> None:
     y = before[:, None] + 0.5 * normal(5, 1)
     mean, covariance = dense_posterior(before, net.weight.var.detach()[0], torch.eye(5).double(), y[:, 0], 1.0)
     posterior = condition(net, "coherent", torch.eye(5).double(), y)
-    assert posterior.reports[0]["alpha"] == pytest.approx(1.0, abs=1e-12)
+    assert posterior.report["alpha"] == pytest.approx(1.0, abs=1e-12)
     torch.testing.assert_close(net.weight.mean.detach()[0], mean)
     torch.testing.assert_close(net.weight.var.detach()[0], torch.diag(covariance))
 
@@ -172,7 +172,7 @@ def test_coherent_is_exact_for_copies_of_one_observation(copies: int, noise_std:
     design = torch.cat([x, torch.ones(1, 1)], 1).expand(copies, -1)
     exact_mean, exact_covariance = dense_posterior(mean, var, design, y.expand(copies, 1)[:, 0], noise_var)
     posterior = condition(net, "coherent", x.expand(copies, -1), y.expand(copies, -1), noise_std)
-    assert posterior.reports[0]["alpha"] == pytest.approx((v + noise_var) / (copies * v + noise_var), rel=1e-6)
+    assert posterior.report["alpha"] == pytest.approx((v + noise_var) / (copies * v + noise_var), rel=1e-6)
     torch.testing.assert_close(
         torch.cat([net.weight.mean[0], net.bias.mean]).detach(), exact_mean, rtol=1e-6, atol=1e-8
     )
@@ -194,10 +194,10 @@ def test_coherent_line_search_knows_the_whole_covariance_of_the_batch() -> None:
     gradient = innovation / (covariance.diagonal() + noise_var)
     joint = covariance + noise_var * torch.eye(12, dtype=torch.float64)
     posterior = condition(net, "coherent", x, y, torch.tensor(0.8, dtype=torch.float64))
-    assert posterior.reports[0]["innovation"] <= 1, "larger innovations may count as a sign of more noise"
+    assert posterior.report["innovation"] <= 1, "larger innovations may count as a sign of more noise"
     alpha = (innovation @ gradient / (gradient @ joint @ gradient)).item()
     assert 0 < alpha < 0.9
-    assert posterior.reports[0]["alpha"] == pytest.approx(alpha, rel=1e-6)
+    assert posterior.report["alpha"] == pytest.approx(alpha, rel=1e-6)
 
 
 BATCHES = [(1, 1.0, 3.0), (1, 0.1, 1.0), (64, 1e-3, 100.0), (64, 0.3, 1.0), (300, 1e-2, 30.0)]
@@ -230,7 +230,7 @@ def test_coherent_never_leaves_its_trust_region(
             assert ratio.max().item() <= 1 + 1e-9
             assert bool((after[f"{name}.var"] > 0).all())
         assert math.sqrt(length) <= output_bound * (1 + 1e-9)
-        assert 0 < posterior.reports[0]["alpha"] <= 1
+        assert 0 < posterior.report["alpha"] <= 1
 
 
 @pytest.mark.parametrize("bound", [0.3, 1.0])
@@ -256,20 +256,20 @@ def test_coherent_goes_as_far_as_its_output_bound() -> None:
     posterior = condition(net, "coherent", x, z.mean + z.var.sqrt(), 1.0, output_bound=0.1)
     length = ((net.weight.mean.detach() - before).square() / 0.5).sum().sqrt().item()
     assert length == pytest.approx(0.1, rel=1e-6)
-    assert posterior.reports[0]["alpha"] < 1
+    assert posterior.report["alpha"] < 1
 
 
 def test_coherent_bounds_count_what_they_cut() -> None:
     net = linear(2, var=0.5)
     x = torch.eye(2).double().repeat(30, 1)[:31]  # the first weight is seen once more than the second
     posterior = condition(net, "coherent", x, torch.full((31, 1), 50.0).double(), 0.1, weight_bound=1e-3, floor=0.9)
-    assert posterior.reports[0]["clipped"] == 2
+    assert posterior.report["clipped"] == 2
     unbounded = linear(2, var=0.5)
     posterior = condition(
         unbounded, "coherent", x, torch.full((31, 1), 50.0).double(), 0.1, weight_bound=1e9, floor=1e-9
     )
-    assert posterior.reports[0]["clipped"] == 0
-    assert posterior.reports[0]["floored"] == 0
+    assert posterior.report["clipped"] == 0
+    assert posterior.report["floored"] == 0
 
 
 def test_coherent_shrinks_the_variance_where_predictions_are_perfect() -> None:
@@ -297,7 +297,7 @@ def mean_of_convolution(positions: int) -> torch.nn.Module:
 
 @pytest.mark.parametrize("positions", [1, 4, 25])
 def test_a_shared_weight_is_as_certain_afterwards_as_its_exact_posterior(positions: int) -> None:
-    """y = w·c + e whatever the number of positions: the diagonal sum over positions would be off by their number."""
+    """y = w·c + e whatever the number of positions: the diagonal sum over them would be off by their number."""
     c, noise_std, prior_var = 1.7, 0.6, 0.8
     net = mean_of_convolution(positions)
     weight = net[0].weight

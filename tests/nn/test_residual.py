@@ -1,4 +1,4 @@
-"""A body beside a shortcut: the moments of a sum, and messages that reach both branches and what lies before them."""
+"""A body beside a shortcut: the moments of a sum, and messages that reach both branches and their input."""
 
 import pytest
 import torch

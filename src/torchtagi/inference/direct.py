@@ -61,7 +61,7 @@ def learn_directly(
             message = likelihood.message(z, y)
         # as autograd does: targets in float64 send messages in float64
         gradient, curvature = (part.to(mean.dtype) for part in (message.gradient, message.curvature))
-        gradient, curvature = update.record.add(Call(len(z)), var, gradient, curvature)
+        gradient, curvature = update.receive(Call(len(z)), var, gradient, curvature)
         _, _, answers = chain.messages(links, gradient, curvature)
         for own, to_own in zip(operands, answers, strict=True):
             for parameter, answer in zip(own, to_own, strict=True):
@@ -78,7 +78,7 @@ def is_alone(net: nn.Module, likelihood: nn.Module, update: Update, x: Gaussian)
         and function_of(net.forward) in FORWARDS
         and function_of(likelihood.forward) is Observer.forward
         and update.process_group is None
-        and not update.has_hooks()
+        and not update.is_watched()
         and x.plain is None
         and not x.mean.requires_grad
         and torch.is_grad_enabled()

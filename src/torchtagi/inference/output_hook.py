@@ -47,17 +47,18 @@ class Call:
 
 
 class Record:
-    """The messages at the output since the last step; `gain_bound` is κ of the update rule, zero for none."""
+    """The messages at the output since the last step."""
 
-    def __init__(self, gain_bound: float) -> None:
-        self.gain_bound = gain_bound
+    def __init__(self) -> None:
         self.entries: list[tuple[Call, Tensor, Tensor, Tensor]] = []
 
-    def add(self, call: Call, var: Tensor, gradient: Tensor, curvature: Tensor) -> tuple[Tensor, Tensor]:
-        """Note a message to outputs of this variance; returns it with its gain bounded."""
-        if self.gain_bound:
+    def add(
+        self, call: Call, var: Tensor, gradient: Tensor, curvature: Tensor, gain_bound: float
+    ) -> tuple[Tensor, Tensor]:
+        """Note a message to outputs of this variance; returns it with its gain bounded by κ, zero for no bound."""
+        if gain_bound:
             # R ≥ κ v is curvature ≤ 1/((1 + κ) v); a stronger message is scaled down to that
-            excess = (var * curvature).mul_(1 + self.gain_bound).clamp_(min=1)
+            excess = (var * curvature).mul_(1 + gain_bound).clamp_(min=1)
             gradient, curvature = gradient / excess, curvature / excess
         square = gradient * gradient
         own = square * var
@@ -92,8 +93,7 @@ class RecordMessages(torch.autograd.Function):
         update = ctx.hook.update()
         if update is None:
             return gradient, curvature, None, None
-        update.require_cleared()
-        return *update.record.add(ctx.call, var, gradient, curvature), None, None
+        return *update.receive(ctx.call, var, gradient, curvature), None, None
 
 
 class OutputHook:

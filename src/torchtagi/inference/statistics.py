@@ -1,4 +1,4 @@
-"""Parameter-group statistics: what the messages of one parameter group of an update amount to at a step.
+"""Statistics of a step: what the messages on all parameters of an update amount to.
 
 s is a parameter's variance, g and h the gradient and the curvature of its message (`inference.update`). All sums
 are computed in the constructor; the rules of the update read them.
@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchtagi.compat import foreach_add_, foreach_div, foreach_div_, foreach_mul, foreach_mul_, foreach_norm
-from torchtagi.parameter import Positions
+from torchtagi.parameter import GaussianParameter
 
 Tensors = list[Tensor] | tuple[Tensor, ...]
 
 
-class GroupStatistics:
-    """One parameter group at a step: the tensors that got a message, as this process's shards."""
+class Statistics:
+    """The tensors that got a message, as this process's shards."""
 
     steps: Tensors  # s g, the direction of the means
     terms: Tensors  # s g²
@@ -31,31 +31,24 @@ class GroupStatistics:
     factors: list[float]  # ρ of each tensor
     shared: list[int | None]  # of each shared tensor its column; None: none of it is on this process
     positions: list[float]  # of each shared tensor at how many positions of a sample it acts
-    owners: list[Tensor]  # the parameters that the variances are, or are shards of
 
-    def __init__(
-        self, group: dict[str, Any], positions: dict[Tensor, Positions], sharded: bool, averaged_over: int
-    ) -> None:
-        self.lr = require_fraction(group["lr"])
-        tensors = group["params"]
+    def __init__(self, parameters: Iterable[GaussianParameter], sharded: bool, averaged_over: int) -> None:
         rows = [
-            (mean, var, gradient, curvature, positions.get(mean))
-            for mean, var in zip(tensors[::2], tensors[1::2], strict=True)
-            if (gradient := mean.grad) is not None and (curvature := var.grad) is not None
+            (mean, var, mean.grad, var.grad, var, part.shared)
+            for part in parameters
+            for mean, var in (part.pair(),)
+            if mean.grad is not None and var.grad is not None
         ]
-        self.positions = [row[4].count for row in rows if row[4] is not None]
-        self.has_messages = bool(rows)  # be it to another process's shards
-        owners = [row[1] for row in rows]
-        if sharded:
-            rows = [(*(tensor.to_local() for tensor in row[:4]), row[4]) for row in rows]
+        self.positions = [row[5].count for row in rows if row[5] is not None]
+        rows = [(*map(local, row[:4]), *row[4:]) for row in rows] if sharded else rows
         here = [row[0].numel() > 0 for row in rows]
-        self.owners = list(itertools.compress(owners, here))
         columns = itertools.accumulate(here, initial=0)
         self.shared = [
-            column if some else None for column, some, row in zip(columns, here, rows, strict=False) if row[4]
+            column if some else None for column, some, row in zip(columns, here, rows, strict=False) if row[5]
         ]
-        rows = list(itertools.compress(rows, here))
-        self.means, self.vars, gradients, curvatures, _ = map(list, zip(*rows, strict=True)) if rows else ([],) * 5
+        self.means, self.vars, gradients, curvatures, self.owners, _ = (
+            map(list, zip(*itertools.compress(rows, here), strict=True)) if any(here) else ([],) * 6
+        )
         self.steps, self.terms, self.shrinks, self.lengths, self.peaks = [], [], [], [], []
         if self.means:
             if averaged_over > 1:
@@ -67,30 +60,24 @@ class GroupStatistics:
             self.shrinks = foreach_mul(self.vars, curvatures)
             self.peaks = largest(self.shrinks)
         self.factors = [1.0] * len(self.means)
+        self.length = sum(self.lengths) + 0.0 * sum(self.peaks)  # not finite if any message is not
 
-    @property
-    def length(self) -> float:
-        """Σ s g² over the group; not finite if any of its messages is not."""
-        return sum(self.lengths) + 0.0 * sum(self.peaks)
-
-    def own_sums(self) -> tuple[float, float]:
-        """Σ s g² and Σ s h over the tensors that are not shared."""
+    def sharing_sums(self) -> list[float]:
+        """Σ s g² and Σ s h over the tensors that are not shared; then of each shared one in turn both sums, and
+        whether a message widens."""
+        shrinks = [shrink.sum().item() for shrink in self.shrinks]
         own = [column for column in range(len(self.means)) if column not in self.shared]
-        return sum(self.lengths[column] for column in own), sum(self.shrinks[column].sum().item() for column in own)
-
-    def shared_sums(self) -> list[float]:
-        """Of each shared tensor in turn: Σ s g², Σ s h, and whether a message widens."""
-        sums: list[float] = []
+        sums = [sum(self.lengths[column] for column in own), sum(shrinks[column] for column in own)]
         for column in self.shared:
             if column is None:
                 sums += (0.0, 0.0, 0.0)
             else:
-                shrink = self.shrinks[column]
-                sums += (self.lengths[column], shrink.sum().item(), float(shrink.amin().item() < 0))
+                widens = self.shrinks[column].amin().item() < 0
+                sums += (self.lengths[column], shrinks[column], float(widens))
         return sums
 
-    def take_factors(self, factors: Iterator[float]) -> None:
-        """The next factors are those of the shared tensors, one for each."""
+    def take_factors(self, factors: Sequence[float]) -> None:
+        """One for each shared tensor, or none at all."""
         for column, factor in zip(self.shared, factors, strict=False):
             if column is not None:
                 self.factors[column] = factor
@@ -98,6 +85,8 @@ class GroupStatistics:
     def forget(self, share: float, state: dict[Tensor, Any]) -> None:
         """Let a share of the precision gained fade: s⁺ = s/(1 − share + share s/s₀), s₀ the prior's in `state`."""
         share = min(share, 1.0)
+        if any(owner not in state for owner in self.owners):
+            raise RuntimeError("the network has other tensors than its Update: load_state_dict(assign=True)?")
         priors = [local(state[owner]["prior"]).to(var) for owner, var in zip(self.owners, self.vars, strict=True)]
         ratios = foreach_div(self.vars, priors)
         foreach_mul_(ratios, share)
@@ -105,16 +94,16 @@ class GroupStatistics:
         foreach_div_(self.vars, ratios)
 
 
-def require_fraction(lr: Any) -> float:
-    if not (lr >= 0 and math.isfinite(lr)):
-        raise ValueError(f"lr, the fraction of the messages applied, must be finite and not negative, got {lr}")
-    return float(lr)
+def squared_length(parameters: Iterable[GaussianParameter], sharded: bool) -> float:
+    """Σ s g² over the parameters whose means got a message."""
+    pairs = [(var, mean.grad) for mean, var in (part.pair() for part in parameters) if mean.grad is not None]
+    pairs = [(local(var), local(gradient)) for var, gradient in pairs] if sharded else pairs
+    return sum((var * gradient * gradient).sum().item() for var, gradient in pairs)
 
 
-def local(tensor: Any) -> Tensor:
+def local(tensor: Any) -> Any:
     """This process's shard of it, if it is sharded."""
-    shard: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    return shard
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def sharing_factors(sums: list[float], innovation: float, positions: list[float]) -> list[float]:

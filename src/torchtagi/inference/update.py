@@ -19,9 +19,10 @@ variance. Three rules apply it:
              Where the errors are larger than predicted, λ = mean r²/(v+R) > 1, the predicted variance v + R is
              wrong by that factor: it is inflated to λ(v + R), and Σ R u² above becomes λ Σ r²/(v+R) − Σ v u².
              Around it a trust region: R ≥ κ v bounds the Kalman gain; no step moves the outputs by more than τ, nor
-             a weight by more than c prior standard deviations; no variance shrinks below `floor` of itself at once:
+             a weight by more than c prior standard deviations; no variance shrinks below a share f of itself at
+             once:
 
-                 α ← min(1, α, τ/√q);   m⁺ = m − clip(α s g, ±c√s);   s⁺ = s · max(1 − α ρ s h, floor)
+                 α ← min(1, α, τ/√q);   m⁺ = m − clip(α s g, ±c√s);   s⁺ = s · max(1 − α ρ s h, f)
 
              ρ is 1 but for shared parameters, those of convolutions. One such weight acts at many positions of an
              image, and h adds up what each position says as if it had a weight of its own: Σ_p J_p² where the
@@ -56,7 +57,7 @@ from __future__ import annotations
 import functools
 import math
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -68,20 +69,12 @@ from torchtagi.compat import (
     foreach_add_,
     foreach_addcmul_,
     foreach_clamp_max_,
-    foreach_mul,
     has_global_optimizer_hook,
     profiler_enabled,
 )
-from torchtagi.inference.output_hook import BatchStatistics, OutputHook, Record
-from torchtagi.inference.statistics import (
-    GroupStatistics,
-    Tensors,
-    largest,
-    require_fraction,
-    sharing_factors,
-    totals,
-)
-from torchtagi.parameter import GaussianParameter, Positions, gaussian_parameters
+from torchtagi.inference.output_hook import BatchStatistics, Call, OutputHook, Record
+from torchtagi.inference.statistics import Statistics, largest, sharing_factors, squared_length
+from torchtagi.parameter import GaussianParameter, gaussian_parameters
 
 RULES = ("coherent", "capped", "paper")
 
@@ -98,21 +91,28 @@ class Update(torch.optim.Optimizer):
         update.step(); update.zero_grad()
 
     `net` may be wrapped in DistributedDataParallel or sharded by `fully_shard`: pass the wrapped module, whose
-    averaged messages are summed again here. `groups` divides the network's parameters, e.g.
-    `[{"modules": [net.body]}, {"modules": [net.head], "lr": 0.5}]`. `lr` is the fraction of the messages that is
-    applied, 1 for Bayes' rule; it is there for torch's schedulers. `outputs` is the module whose output the
-    likelihood sees, if that is not `net` itself. `frozen` are modules between `net` and that output which stay as
-    they are, but whose uncertainty the coherent rule has to count; let messages reach their means
-    (`requires_grad`). `count_sharing=False` leaves ρ of the coherent rule at 1. `horizon` is the number of samples
-    after which what was learned has faded, none unless given; the variances at construction are the prior's.
+    averaged messages are summed again here. `lr` is the fraction of the messages that is applied, 1 for Bayes'
+    rule; it is there for torch's schedulers. `outputs` is the module whose output the likelihood sees, if that is
+    not
+    `net` itself: `Update(net.head, outputs=net)` updates a part of a network. `frozen` are modules between `net`
+    and that output which stay as they are, but whose uncertainty the coherent rule has to count; let messages reach
+    their means (`requires_grad`). `count_sharing=False` leaves ρ of the coherent rule at 1. `horizon` is the number
+    of samples after which what was learned has faded, none unless given; the variances at construction are the
+    prior's.
 
-    After a step `reports` holds one dictionary a group: `alpha`, the fraction applied; `innovation`, the mean of
-    r²/(v+R), near 1 where the predicted variance is right; `clipped` and `floored`, how many entries a bound on
-    their mean's or variance's change held back. `sharing` holds ρ of each shared tensor that got a message.
+    After a step `report` holds `alpha`, the fraction applied; `innovation`, the mean of r²/(v+R), near 1 where the
+    predicted variance is right; `clipped` and `floored`, how many entries a bound on their mean's or variance's
+    change held back. `sharing` holds ρ of each shared tensor that got a message.
 
     The network's ordinary parameters (`ordinary_parameters`) are left to an optimizer of their own; a torch
     optimizer that was given Gaussian ones too is refused at its step.
     """
+
+    # docs/maths.md has the measurements behind these
+    gain_bound = 0.3  # κ
+    output_bound = 6.0  # τ
+    weight_bound = 1.0  # c
+    floor = 0.1  # f
 
     def __init__(
         self,
@@ -120,71 +120,49 @@ class Update(torch.optim.Optimizer):
         rule: str = "coherent",
         *,
         lr: float = 1.0,
-        groups: Sequence[dict[str, Any]] | None = None,
         outputs: nn.Module | None = None,
-        frozen: Sequence[nn.Module] = (),
+        frozen: Iterable[nn.Module] = (),
         count_sharing: bool = True,
         horizon: float | None = None,
-        gain_bound: float = 0.3,
-        output_bound: float = 6.0,
-        weight_bound: float = 1.0,
-        floor: float = 0.1,
     ) -> None:
         if not isinstance(net, nn.Module):
-            raise TypeError(
-                f"Update takes the network itself, Update(net), not its parameters; got {type(net).__name__}"
-            )
+            raise TypeError(f"Update takes the network, Update(net), not its parameters; got {type(net).__name__}")
         if rule not in RULES:
             raise ValueError(f"rule must be one of {', '.join(RULES)}, got {rule!r}")
-        require_fraction(lr)
-        if not 0 < floor < 1:
-            raise ValueError(f"floor must lie between 0 and 1, got {floor}")
-        for name, bound in (("output_bound", output_bound), ("weight_bound", weight_bound)):
-            if not bound > 0:
-                raise ValueError(f"{name} must be positive, got {bound}")
-        if not gain_bound >= 0:
-            raise ValueError(f"gain_bound must not be negative, got {gain_bound}")
         if horizon is not None and not (horizon >= 1 and math.isfinite(horizon)):
             raise ValueError(f"horizon must be a number of samples, at least 1, got {horizon}")
-        self.rule = rule
+        self.parameters = gaussian_parameters([net])
+        if not self.parameters:
+            raise ValueError("Update needs at least one GaussianParameter, and found none in the network given")
+        self.frozen = gaussian_parameters(frozen)
+        self.rule, self.horizon = rule, horizon
         self.count_sharing = count_sharing and rule == "coherent"
-        self.output_bound, self.weight_bound, self.floor = output_bound, weight_bound, floor
         self.process_group, self.sharded, self.averaged_over = parallelism(net)
-        described = groups or [{"modules": [net]}]
-        super().__init__([group_of(group) for group in described], {"lr": lr})
-        self.parameters = gaussian_parameters(part for group in described for part in group["modules"])
-        self.positions: dict[Tensor, Positions] = {
-            part.mean: part.shared for part in self.parameters if part.shared is not None
-        }
-        self.frozen = [{**group_of({"modules": frozen}), "lr": 0.0}] if frozen else []
-        self.horizon = horizon
-        self.keep_priors()
-        self.reports: list[dict[str, float]] = []
+        super().__init__(self.tensors, {"lr": require_fraction(lr)})
+        if horizon is not None:
+            for part in self.parameters:
+                self.state[part.var]["prior"] = part.var.detach().clone()
+        self.report: dict[str, float] = {}
         self.sharing: list[float] = []
         self.applied = False  # whether the messages that are there have been applied
-        self.record = Record(gain_bound if rule == "coherent" else 0.0)
+        self.record = Record()
         handle = (net if outputs is None else outputs).register_forward_hook(OutputHook(self))
         weakref.finalize(self, handle.remove)
         live_updates.add(self)
         watch_other_optimizers()
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        if self.param_groups:
+            raise TypeError("an Update has the parameters of its network; make an Update for the other one")
+        super().add_param_group(param_group)
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's; without a prior in the state the one at construction stays."""
-        priors = [self.state[var] for var in self.variances()] if self.horizon is not None else []
+        priors = {part.var: self.state[part.var] for part in self.parameters if self.horizon is not None}
         super().load_state_dict(state_dict)
-        for var, prior in zip(self.variances(), priors, strict=False):
+        for var, prior in priors.items():
             if "prior" not in self.state[var]:
                 self.state[var] = prior
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        super().add_param_group(param_group)
-        self.keep_priors()
-
-    def keep_priors(self) -> None:
-        """With a horizon, take the variances of parameters that are new here for their prior's."""
-        if getattr(self, "horizon", None) is not None:  # torch's constructor adds groups before there is one
-            for var in self.variances():
-                self.state[var].setdefault("prior", var.detach().clone())
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
@@ -192,56 +170,52 @@ class Update(torch.optim.Optimizer):
             "for the copy and load this one's state_dict()"
         )
 
-    def variances(self) -> Iterator[Tensor]:
-        """The variances of all parameters that this update may write."""
-        return (var for group in self.param_groups for var in group["params"][1::2])
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Means and variances of all parameters that this update writes."""
+        return [tensor for part in self.parameters for tensor in part.pair()]
 
     def holds(self, tensors: Iterable[Tensor]) -> bool:
         """Whether messages on these tensors are this update's, to apply or to count, and to clear."""
-        own = {id(tensor) for group in self.param_groups + self.frozen for tensor in group["params"]}
+        own = {id(tensor) for tensor in self.tensors}
+        own |= {id(tensor) for part in self.frozen for tensor in part.pair()}
         return own.issuperset(map(id, tensors))
 
     def expects_messages(self) -> bool:
         """Whether parameters of this update learn from the pass that begins. What earlier passes said is dropped
         if its messages were cleared by somebody else (`net.zero_grad()`)."""
-        if self.record.entries and not self.sharded and all(tensor.grad is None for tensor in self.tensors()):
+        if self.record.entries and not self.sharded and all(tensor.grad is None for tensor in self.tensors):
             self.record.entries.clear()
-        return any(tensor.requires_grad for tensor in self.tensors())
+        return any(tensor.requires_grad for tensor in self.tensors)
 
-    def require_cleared(self) -> None:
-        """Refuse new messages while those of the last step are still there."""
-        if self.applied and any(tensor.grad is not None and bool(tensor.grad.any()) for tensor in self.tensors()):
+    def receive(self, call: Call, var: Tensor, gradient: Tensor, curvature: Tensor) -> tuple[Tensor, Tensor]:
+        """Record a message to outputs of this variance; refused while those of the last step are still there."""
+        if self.applied and any(tensor.grad is not None and bool(tensor.grad.any()) for tensor in self.tensors):
             raise RuntimeError(
                 "the messages of the last step are still there and would count again: call zero_grad() after step()"
             )
         self.applied = False
-
-    def tensors(self) -> Iterator[Tensor]:
-        """Means and variances of all parameters that this update may write."""
-        return (tensor for group in self.param_groups for tensor in group["params"])
+        bound = self.gain_bound if self.rule == "coherent" else 0.0
+        return self.record.add(call, var, gradient, curvature, bound)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        for group in self.param_groups + self.frozen:
-            for tensor in group["params"]:
-                if set_to_none:
-                    tensor.grad = None
-                elif tensor.grad is not None:
-                    tensor.grad.zero_()
+        for tensor in (*self.tensors, *(tensor for part in self.frozen for tensor in part.pair())):
+            if set_to_none:
+                tensor.grad = None
+            elif tensor.grad is not None:
+                tensor.grad.zero_()
         self.record.entries.clear()
         self.applied = False
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Apply the messages. A closure is evaluated first, with messages on; its value is returned."""
-        if self.has_hooks():
-            return self.watched_step(closure)
-        return self.bare_step(closure)
+        return (self.watched_step if self.is_watched() else self.bare_step)(closure)
 
     # Torch wraps every optimizer's `step` for hooks and the profiler, unless it is marked as wrapped already. A
     # small network feels it even where nobody looks, so it is done here, where somebody does.
     step.hooked = True  # type: ignore[attr-defined]
 
-    def has_hooks(self) -> bool:
-        """Whether anybody watches the steps."""
+    def is_watched(self) -> bool:
         return bool(
             self._optimizer_step_pre_hooks
             or self._optimizer_step_post_hooks
@@ -261,55 +235,34 @@ class Update(torch.optim.Optimizer):
     watched_step = torch.optim.Optimizer.profile_hook_step(bare_step)
 
     def apply_messages(self) -> None:
-        everything = [
-            GroupStatistics(group, self.positions, self.sharded, self.averaged_over) for group in self.param_groups
-        ]
-        if not (any(group.means for group in everything) or self.sharded):
+        lr = require_fraction(self.param_groups[0]["lr"])
+        weights = Statistics(self.parameters, self.sharded, self.averaged_over)
+        if not weights.means and not self.sharded:
             self.explain_no_messages()
         # a sharded process whose shards are all empty still has its share in the sums
-        statistics, q, q_frozen, shared = self.gather(everything)
-        if not math.isfinite(sum(statistics) + q + q_frozen):
+        batch, q, q_frozen, shared = self.gather(weights)
+        if not math.isfinite(sum(batch) + q + q_frozen):
             raise FloatingPointError(
                 "the messages are not finite, so no parameter was changed: an input or a target is far "
                 "out of range, or the network's variances have run off"
             )
         self.claim_parameters()
-        apply = {"paper": self.paper, "capped": self.capped, "coherent": self.coherent}[self.rule]
-        alpha = self.line_search(statistics, q, q_frozen) if self.rule == "coherent" else 1.0
-        self.sharing = []
-        if shared:
-            positions = [count for group in everything for count in group.positions]
-            self.sharing = sharing_factors(shared, statistics.innovation, positions)
-            factors = iter(self.sharing)
-            for group in everything:
-                group.take_factors(factors)
-        self.reports = []
-        for group in everything:
-            fraction = alpha * group.lr if group.has_messages else 0.0
-            clipped, floored = apply(group, fraction, statistics) if group.means else (0, 0)
-            if self.horizon is not None and statistics.observations and group.means:
-                group.forget(min(1.0, group.lr) * statistics.samples / self.horizon, self.state)
-            self.reports.append(
-                {
-                    "alpha": fraction,
-                    "innovation": statistics.innovation,
-                    "clipped": float(clipped),
-                    "floored": float(floored),
-                }
-            )
+        alpha = self.line_search(batch, q, q_frozen) if self.rule == "coherent" else 1.0
+        self.sharing = sharing_factors(shared, batch.innovation, weights.positions) if shared else []
+        weights.take_factors(self.sharing)
+        clipped = floored = 0
+        if weights.means:
+            apply = {"paper": self.paper, "capped": self.capped, "coherent": self.coherent}[self.rule]
+            clipped, floored = apply(weights, alpha * lr, batch)
+            if self.horizon is not None and batch.observations:
+                weights.forget(min(1.0, lr) * batch.samples / self.horizon, self.state)
+        self.report = {"alpha": alpha * lr, "innovation": batch.innovation, "clipped": clipped, "floored": floored}
         self.record.entries.clear()
         self.applied = True
 
     def explain_no_messages(self) -> None:
-        if self.record.entries:
-            raise RuntimeError(
-                "messages came through the network's output, but none reached the parameters of this update: they "
-                "are not the network's any more, as after load_state_dict(assign=True)"
-            )
-        if not any(tensor.requires_grad for tensor in self.tensors()):
-            raise RuntimeError(
-                "nothing can be learned: every parameter of this update is frozen (requires_grad_(False))"
-            )
+        if not any(tensor.requires_grad for tensor in self.tensors):
+            raise RuntimeError("nothing can be learned: all parameters of this update have requires_grad=False")
         raise RuntimeError(
             "step() found no messages: call backward() on the loss first; a copy of a network needs an Update of "
             "its own, and the loss must come from the network that was given to this one"
@@ -328,7 +281,7 @@ class Update(torch.optim.Optimizer):
                     "network and keep it; del the other one if it is not used any more"
                 )
 
-    def gather(self, everything: list[GroupStatistics]) -> tuple[BatchStatistics, float, float, list[float]]:
+    def gather(self, weights: Statistics) -> tuple[BatchStatistics, float, float, list[float]]:
         """Batch statistics, q, q_frozen, and what `sharing_factors` needs, over everything the messages came from:
         micro-batches and processes."""
         if not self.record.entries:
@@ -336,81 +289,66 @@ class Update(torch.optim.Optimizer):
                 "there are messages on the parameters, but none came through the output of the module given "
                 "to Update: call that module itself, or name the one you call with outputs=..."
             )
-        statistics = self.record.sums()
-        q = sum(group.length for group in everything)
-        q_frozen = self.frozen_squares()
-        shared: list[float] = []
-        if self.count_sharing and any(group.shared for group in everything):
-            own = [group.own_sums() for group in everything]
-            shared = [sum(length for length, _ in own), sum(shrink for _, shrink in own)]
-            shared += [part for group in everything for part in group.shared_sums()]
-        if self.process_group is None:
-            return statistics, q, q_frozen, shared
-        of_weights = [q, q_frozen, *shared]
-        if not self.sharded:  # every process holds all weights, and so all of these sums, already
-            of_weights = [part / dist.get_world_size(self.process_group) for part in of_weights]
-        device = self.param_groups[0]["params"][0].device
-        numbers = torch.tensor([*statistics, *of_weights], dtype=torch.float64, device=device)
-        dist.all_reduce(numbers, group=self.process_group)
-        sums = numbers.tolist()
-        q, q_frozen, *shared = sums[len(statistics) :]
-        return BatchStatistics(*sums[: len(statistics)]), q, q_frozen, shared
+        batch = self.record.sums()
+        of_weights = [weights.length, squared_length(self.frozen, self.sharded) * self.averaged_over**2]
+        if self.count_sharing and weights.shared:
+            of_weights += weights.sharing_sums()
+        if self.process_group is not None:
+            if not self.sharded:  # every process holds all weights, and so all of these sums, already
+                of_weights = [part / dist.get_world_size(self.process_group) for part in of_weights]
+            numbers = torch.tensor([*batch, *of_weights], dtype=torch.float64, device=self.tensors[0].device)
+            dist.all_reduce(numbers, group=self.process_group)
+            sums = numbers.tolist()
+            batch, of_weights = BatchStatistics(*sums[: len(batch)]), sums[len(batch) :]
+        return batch, of_weights[0], of_weights[1], of_weights[2:]
 
-    def frozen_squares(self) -> float:
-        """q_frozen: Σ s g² over the frozen parameters whose means got a message."""
-        tensors = [tensor for group in self.frozen for tensor in group["params"]]
-        pairs = [(var, mean.grad) for mean, var in zip(tensors[::2], tensors[1::2], strict=True)]
-        rows = [(var, gradient) for var, gradient in pairs if gradient is not None]
-        if self.sharded:
-            rows = [(var.to_local(), gradient.to_local()) for var, gradient in rows]
-        rows = [row for row in rows if row[0].numel()]
-        if not rows:
-            return 0.0
-        variances, gradients = map(list, zip(*rows, strict=True))
-        terms = foreach_mul(foreach_mul(variances, gradients), gradients)
-        return sum(totals(terms)) * self.averaged_over**2
-
-    def line_search(self, statistics: BatchStatistics, q: float, q_frozen: float = 0.0) -> float:
+    def line_search(self, batch: BatchStatistics, q: float, q_frozen: float = 0.0) -> float:
         """α of the coherent rule."""
         if not q > 0:
             return 1.0
-        noise = max(max(1.0, statistics.innovation) * statistics.explained - statistics.own_var, 0.0)
-        return min(1.0, statistics.explained / (q + q_frozen + noise), self.output_bound / math.sqrt(q))
+        noise = max(max(1.0, batch.innovation) * batch.explained - batch.own_var, 0.0)
+        return min(1.0, batch.explained / (q + q_frozen + noise), self.output_bound / math.sqrt(q))
 
-    # Each rule applies a fraction of a group's messages, and returns how many entries it clipped and floored.
+    # Each rule applies a fraction of the messages, and returns how many entries it clipped and floored.
 
-    def paper(self, group: GroupStatistics, fraction: float, statistics: BatchStatistics) -> tuple[int, int]:
-        foreach_add_(group.means, group.steps, alpha=-fraction)
-        foreach_addcmul_(group.vars, group.vars, group.shrinks, value=-fraction)
-        return 0, replace_nonpositive(group.vars, torch.finfo(group.vars[0].dtype).tiny)
+    def paper(self, weights: Statistics, fraction: float, batch: BatchStatistics) -> tuple[int, int]:
+        foreach_add_(weights.means, weights.steps, alpha=-fraction)
+        foreach_addcmul_(weights.vars, weights.vars, weights.shrinks, value=-fraction)
+        return 0, replace_nonpositive(weights.vars, torch.finfo(weights.vars[0].dtype).tiny)
 
-    def capped(self, group: GroupStatistics, fraction: float, statistics: BatchStatistics) -> tuple[int, int]:
-        cap = 0.1 if statistics.samples == 1 else 2.0 if statistics.samples < 256 else 3.0
+    def capped(self, weights: Statistics, fraction: float, batch: BatchStatistics) -> tuple[int, int]:
+        cap = 0.1 if batch.samples == 1 else 2.0 if batch.samples < 256 else 3.0
         clipped = 0
-        for mean, var, step, shrink in zip(group.means, group.vars, group.steps, group.shrinks, strict=True):
+        columns = zip(weights.means, weights.vars, weights.steps, weights.shrinks, strict=True)
+        for mean, var, step, shrink in columns:
             bound = var.sqrt().div_(cap)
             change = var * shrink
             clipped += clip(step, bound) + clip(change, bound)
             mean.sub_(step, alpha=fraction)
             var.sub_(change, alpha=fraction)
-        return clipped, replace_nonpositive(group.vars, 1e-5)
+        return clipped, replace_nonpositive(weights.vars, 1e-5)
 
-    def coherent(self, group: GroupStatistics, fraction: float, statistics: BatchStatistics) -> tuple[int, int]:
+    def coherent(self, weights: Statistics, fraction: float, batch: BatchStatistics) -> tuple[int, int]:
         clipped = floored = 0
         # The bounds act seldom. A length or a largest entry tells when none of them can.
         longest = self.weight_bound / max(fraction, 1e-30)
-        if group.length > longest**2 and max(largest(group.terms)) > longest**2:
-            for step, var in zip(group.steps, group.vars, strict=True):
+        if weights.length > longest**2 and max(largest(weights.terms)) > longest**2:
+            for step, var in zip(weights.steps, weights.vars, strict=True):
                 clipped += clip(step, var.sqrt().mul_(longest))
-        foreach_add_(group.means, group.steps, alpha=-fraction)
-        scales = [fraction * factor for factor in group.factors]
-        most = max(scale * peak for scale, peak in zip(scales, group.peaks, strict=True))
-        if most > 1 - self.floor:
+        foreach_add_(weights.means, weights.steps, alpha=-fraction)
+        scales = [fraction * factor for factor in weights.factors]
+        if max(scale * peak for scale, peak in zip(scales, weights.peaks, strict=True)) > 1 - self.floor:
             bounds = [(1 - self.floor) / max(scale, 1e-30) for scale in scales]
-            floored = sum(int((shrink > high).sum()) for shrink, high in zip(group.shrinks, bounds, strict=True))
-            foreach_clamp_max_(group.shrinks, bounds)
-        foreach_addcmul_(group.vars, group.vars, group.shrinks, [-scale for scale in scales])
+            floored = sum(int((shrink > high).sum()) for shrink, high in zip(weights.shrinks, bounds, strict=True))
+            foreach_clamp_max_(weights.shrinks, bounds)
+        foreach_addcmul_(weights.vars, weights.vars, weights.shrinks, [-scale for scale in scales])
         return clipped, floored
+
+
+def require_fraction(lr: Any) -> float:
+    if not (lr >= 0 and math.isfinite(lr)):
+        raise ValueError(f"lr, the fraction of the messages applied, must be finite and not negative, got {lr}")
+    return float(lr)
 
 
 def no_writer() -> None:
@@ -421,14 +359,12 @@ def refuse_gaussian_parameters(optimizer: torch.optim.Optimizer, args: Any, kwar
     """Before a step of any torch optimizer: it must not hold parameters of an update."""
     if isinstance(optimizer, Update):
         return
-    theirs = [tensor for group in optimizer.param_groups for tensor in group["params"]]
-    for update in live_updates:
-        own = {id(tensor) for tensor in update.tensors()}
-        if any(id(tensor) in own for tensor in theirs):
-            raise RuntimeError(
-                f"{type(optimizer).__name__} was given Gaussian parameters, which an Update writes: give it "
-                "tagi.ordinary_parameters(net) alone"
-            )
+    theirs = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+    if any(id(tensor) in theirs for update in live_updates for tensor in update.tensors):
+        raise RuntimeError(
+            f"{type(optimizer).__name__} was given Gaussian parameters, which an Update writes: give it "
+            "tagi.ordinary_parameters(net) alone"
+        )
 
 
 @functools.cache
@@ -444,7 +380,7 @@ def clip(change: Tensor, bound: Tensor) -> int:
     return cut
 
 
-def replace_nonpositive(variances: Tensors, value: float) -> int:
+def replace_nonpositive(variances: Iterable[Tensor], value: float) -> int:
     count = 0
     for var in variances:
         dead = var <= 0
@@ -461,15 +397,3 @@ def parallelism(net: nn.Module) -> tuple[Any, bool, int]:
     if mesh is not None:
         return mesh.get_group(), True, mesh.size()
     return None, False, 1
-
-
-def group_of(described: dict[str, Any]) -> dict[str, Any]:
-    """A torch parameter group: its tensors as mean, var, mean, var, …"""
-    options = {key: value for key, value in described.items() if key != "modules"}
-    tensors: list[Tensor] = []
-    parameters = gaussian_parameters(described["modules"])
-    for parameter in parameters:
-        tensors += [parameter.mean, parameter.var]
-    if not tensors:
-        raise ValueError("Update needs at least one GaussianParameter, and found none in the modules given")
-    return {"params": tensors, **options}

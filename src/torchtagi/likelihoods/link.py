@@ -33,7 +33,7 @@ class LabelLikelihood(Likelihood):
     link_scores: Tensor | None
     labels_seen: Tensor | None
 
-    def __init__(self, noise_std: Any, learn_noise: bool = False) -> None:
+    def __init__(self, noise_std: Any = 1.0, learn_noise: bool = False) -> None:
         super().__init__(noise_std, learn_noise)
         self.register_buffer("link_scores", torch.zeros(len(CANDIDATES)) if learn_noise else None)
         self.register_buffer("labels_seen", torch.zeros(()) if learn_noise else None)

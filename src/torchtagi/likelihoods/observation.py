@@ -75,23 +75,13 @@ class Send(torch.autograd.Function):
         return gradient, curvature if ctx.needs_input_grad[1] else None, *to_plain, None
 
 
-def require_fitting_noise(noise_var: Tensor, z: Gaussian) -> Tensor:
-    """A noise of one number, one for each output or one for each observation; any other shape would stretch z."""
-    if noise_var.ndim and not (
-        noise_var.shape == z.shape
-        or (noise_var.ndim < z.ndim and noise_var.shape == z.shape[-noise_var.ndim :])
-        or (noise_var.ndim == z.ndim and all(n in (1, m) for n, m in zip(noise_var.shape, z.shape, strict=True)))
-    ):
-        raise ValueError(
-            f"noise_std must be one number, one for each output or one for each observation of the outputs' shape "
-            f"{tuple(z.shape)}, got shape {tuple(noise_var.shape)}"
-        )
-    return noise_var
-
-
 def observe(z: Gaussian, target: Tensor, noise_var: Tensor, observed: Tensor | None) -> Message:
     """What targets seen through noise say; where `observed` is False nothing was seen."""
-    require_fitting_noise(noise_var, z)
+    if noise_var.ndim and noise_var.shape != z.shape[-noise_var.ndim :]:  # any other shape would stretch z
+        raise ValueError(
+            f"noise_std must be one number or one for each output of shape {tuple(z.shape[1:])}, got shape "
+            f"{tuple(noise_var.shape)}"
+        )
     total = z.variance + noise_var
     precision = total.reciprocal()
     error = z.mean - target
@@ -133,7 +123,7 @@ class Likelihood(Observer):
     noise_var: Tensor
     residual_var: Tensor | None
 
-    def __init__(self, noise_std: float | Sequence[float] | Tensor, learn_noise: bool = False) -> None:
+    def __init__(self, noise_std: float | Sequence[float] | Tensor = 1.0, learn_noise: bool = False) -> None:
         super().__init__()
         std = torch.as_tensor(noise_std, dtype=torch.get_default_dtype())
         require_positive("noise_std", std)

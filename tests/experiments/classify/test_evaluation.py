@@ -7,9 +7,12 @@ import pytest
 import torch
 
 import torchtagi as tagi
+from torchtagi import checkpoint
 from torchtagi.experiments import data
 from torchtagi.experiments.classify.evaluation import UNCERTAINTIES, evaluate, load_model, out_of_distribution
 from torchtagi.experiments.runs.folder import Run, RunError
+from torchtagi.metrics import classification_scores
+from torchtagi.model import Regressor
 
 
 def prediction_of(probs):
@@ -21,7 +24,7 @@ def prediction_of(probs):
 def test_scores_by_hand():
     probs = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4], [0.6, 0.3, 0.1]])
     labels = np.array([0, 1, 0, 2])
-    found = scores(prediction_of(probs), torch.from_numpy(labels))
+    found = classification_scores(torch.from_numpy(probs), torch.from_numpy(labels))
     assert found["error"] == 50.0
     assert found["nll"] == pytest.approx(-np.log([0.7, 0.8, 0.3, 0.1]).mean(), rel=1e-6)
     assert found["brier"] == pytest.approx(((probs - np.eye(3)[labels]) ** 2).sum(1).mean(), rel=1e-6)
@@ -43,19 +46,20 @@ def test_out_of_distribution_counts_pairs():
     assert all(value["auroc"] > 0.6 for value in found.values()), "larger means more uncertain"
 
 
-def test_predict_evaluates_and_leaves_the_mode(colours):
-    net = torch.nn.Sequential(tagi.nn.BatchNorm2d(3), tagi.nn.Flatten(), tagi.nn.Linear(3 * 32 * 32, 11))
-    likelihood = tagi.HierarchicalClassification(10, 0.1, learn_noise=True)
+def test_a_loaded_model_predicts_and_leaves_its_modes(trained, digits):
+    model = load_model(trained)
+    assert isinstance(model, tagi.Classifier)
+    assert not any(part.training for part in (model.net, model.likelihood, model.predicting, model.link)), "ready to predict"
+    model.net.train()
+    model.likelihood.train()
+    before = {name: value.clone() for name, value in model.predicting.state_dict().items()}
+    images = digits.test.images[:50]
+    prediction = model.predict(images)
+    assert model.net.training
+    assert model.likelihood.training
+    assert all(torch.equal(before[name], value) for name, value in model.predicting.state_dict().items())
     with torch.no_grad():
-        net(colours.train.images)
-    before = {name: value.clone() for name, value in net.state_dict().items()}
-    prediction = predict(net, likelihood, colours.test.images)
-    assert net.training
-    assert likelihood.training
-    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
-    net.eval()
-    with torch.no_grad():
-        assert torch.equal(prediction.probs, likelihood.predict(net(colours.test.images)).probs)
+        assert torch.equal(prediction.probs, model.link.predict(model.predicting(images)).probs)
 
 
 def test_evaluation_repeats_the_last_epochs_row(trained, tmp_path, monkeypatch):
@@ -95,9 +99,11 @@ def test_detects_fashion(trained, tmp_path):
 
 def test_a_regression_is_not_a_classifier(tmp_path):
     run = Run.create(tmp_path / "r", {"task": "mnist", "network": "cnn", "setting": "default", "seed": 0})
-    tagi.save(run.checkpoint, torch.nn.Sequential(tagi.nn.Linear(2, 1)), tagi.Regression(0.1))
-    with pytest.raises(RunError, match="its likelihood is Regression"):
+    with pytest.raises(RunError, match=r"r has no checkpoint\.safetensors"):
         load_model(run)
-    tagi.save(run.checkpoint, torch.nn.Sequential(tagi.nn.Linear(2, 1)))
-    with pytest.raises(tagi.CheckpointError, match="has no likelihood"):
+    Regressor(torch.nn.Linear(2, 1)).save(run.checkpoint)
+    with pytest.raises(RunError, match="r is not a run of a classifier"):
+        load_model(run)
+    checkpoint.save(run.checkpoint, torch.nn.Sequential(tagi.nn.Linear(2, 1)), tagi.Regression(0.1))
+    with pytest.raises(tagi.CheckpointError, match="no Classifier or Regressor"):
         load_model(run)

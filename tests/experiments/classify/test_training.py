@@ -56,12 +56,15 @@ def test_sharing_is_counted_while_images_are_new(digits, paper, counted):
     assert [len(training.learner.posterior.sharing) for _ in steps] == counted
 
 
-def test_test_images_are_measured_after_every_so_manieth_epoch_and_the_last(digits, tmp_path):
-    config = small(epochs=5, samples=16, test_samples=20, measure_every=2)
-    training = Training(config, Run.create(tmp_path / "run", config.as_json()), sets=digits)
+@pytest.mark.parametrize(
+    ("samples", "test_samples", "measured"), [(16, 160, [2, 4, 5]), (16, 60, [1, 2, 3, 4, 5]), (8, 400, [5])]
+)
+def test_few_images_are_learned_several_times_between_measurements(digits, samples, test_samples, measured):
+    """The test set is predicted when a fifth as many images were learned, and after the last epoch."""
+    training = Training(small(epochs=5, samples=samples, test_samples=test_samples), sets=digits)
     rows = [event.row for event in training.events() if isinstance(event, EpochEnd)]
-    assert [row["epoch"] for row in rows if "error" in row] == [2, 4, 5]
-    assert config.setting == small(epochs=5, samples=16, test_samples=20).setting
+    assert [row["epoch"] for row in rows if "error" in row] == measured
+    assert all((set(row) == KEYS) == ("error" in row) for row in rows)
 
 
 def test_train_error_is_measured_before_learning(digits):

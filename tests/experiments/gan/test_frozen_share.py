@@ -64,7 +64,7 @@ def test_alpha_is_the_best_length_in_the_metric_of_all_covariance(seed):
     cost = 0.5 * lengths**2 * (u @ metric @ u) - lengths * (u @ r)
     best = lengths[cost.argmin()].item()
     assert 0 < best < 1
-    assert update.reports[0]["alpha"] == pytest.approx(best, abs=2e-5)
+    assert update.report["alpha"] == pytest.approx(best, abs=2e-5)
 
 
 def test_equal_observations_move_the_generator_as_exact_conditioning_of_everything_does():

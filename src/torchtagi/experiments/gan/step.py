@@ -100,7 +100,7 @@ class TagiGan(Gan):
         if self.space.has_codes:
             loss = loss + self.heads.code_loss(output.codes, latents)
         self.learn(self.discriminator_update, loss)
-        return {**report, "discriminator_alpha": self.discriminator_update.reports[0]["alpha"]}
+        return {**report, "discriminator_alpha": self.discriminator_update.report["alpha"]}
 
     def generator_step(self, images: Gaussian, latents: Latents) -> Report:
         """Part 3: D, P and Q are frozen."""
@@ -110,7 +110,7 @@ class TagiGan(Gan):
             if self.space.has_codes:
                 loss = loss + self.generator_heads.code_loss(output.codes, latents)
             self.learn(self.generator_update, loss)
-        own = self.generator_update.reports[0]
+        own = self.generator_update.report
         fooled = output.labels.mean.mean().item()
         return {"fooled": fooled, "generator_alpha": own["alpha"], "generator_innovation": own["innovation"]}
 
