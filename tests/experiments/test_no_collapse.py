@@ -26,7 +26,7 @@ def learned(digits, noise_std, batch, samples, rule="coherent"):
     with torch.no_grad():
         probs = torch.cat([likelihood.predict(net(x)).probs for x in digits.test.images[:TESTED].split(250)])
     labels = digits.test.labels[:TESTED]
-    smallest = min(float(value.min()) for name, value in net.named_parameters() if name.endswith(".var"))
+    smallest = min(float(value.detach().min()) for name, value in net.named_parameters() if name.endswith(".var"))
     return 100 * metrics.error_rate(probs, labels), metrics.nll(probs, labels), smallest
 
 
