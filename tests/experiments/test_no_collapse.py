@@ -8,7 +8,7 @@ import torch
 
 from torchtagi.experiments import data
 
-GRID = Path(__file__).parent.parent / "benchmarks" / "grid.py"
+GRID = Path(__file__).parents[2] / "benchmarks" / "grid.py"
 
 
 @pytest.fixture(scope="module")
