@@ -76,6 +76,13 @@ GANS = {
         ("codes", "P, generated", "P, real", "Fréchet"),
     ),
 }
+FIGURES = {
+    "infogan-mnist": {
+        "ten digits, slanted by one continuous code": "figures/infogan-digits.png",
+        "ten digits, made thinner by the other": "figures/infogan-width.png",
+    },
+    "infogan-celeba": {"four faces, one categorical code varied": "figures/infogan-faces-code.png"},
+}
 COPIES = """
 Evaluated by a classifier of CIFAR-10 (`3conv-bn`): Fréchet {frechet:.2f}. Generated images are
 {neighbour_ratio:.2f} times as far from their nearest training image as held-out images are from theirs.
@@ -219,6 +226,8 @@ def gan_section(task: str, runs: Iterable[Run], results: Path) -> list[str]:
         found = run.evaluation()
         if found is not None:
             drawn += prose(COPIES.format(**found))
+    for text, figure in FIGURES[task].items():
+        drawn += [f"TAGI, {text}:", "", f"![{text}]({figure})", ""]
     return [f"## {heading} (section 4)", "", *prose(legend), *table(("method", "epoch", *head), rows), *drawn]
 
 
