@@ -23,10 +23,14 @@ import torch
 
 import torchtagi as tagi
 from torchtagi import metrics
-from torchtagi.experiments import data
-from torchtagi.experiments import networks as models
+from torchtagi.experiments import data, networks
+from torchtagi.fitting import epoch_order
+from torchtagi.inference.conditioning import CHUNK
 
-NETWORKS = {"mnist-cnn": ("mnist", models.mnist_cnn, 40.0), "cifar-3conv": ("cifar10", models.cifar_3conv, 85.0)}
+NETWORKS = {
+    "mnist-cnn": ("mnist", networks.mnist_cnn, 40.0),
+    "cifar-3conv": ("cifar10", networks.cifar_3conv, 85.0),
+}
 NOISES = (0.03, 0.1, 0.3, 1.0)
 BATCHES = (1, 16, 64, 256)
 SEEDS = (0, 1)
@@ -48,23 +52,23 @@ def train_cell(
     _, build, limit = NETWORKS[network]
     torch.manual_seed(seed)
     net = build().to(memory_format=torch.channels_last)
-    order = data.epoch_order(len(train), seed, 0)[:samples]
-    tagi.use_relu_prior(net)
-    tagi.match_prior(net, train.images[order[:16]])
+    order = epoch_order(len(train), seed, 0)[:samples]
+    tagi.calibrate_prior(net, train.images[order[:16]])
     likelihood = tagi.HierarchicalClassification(10, noise_std)
-    posterior = tagi.Update(net)
+    update = tagi.Update(net)
     start, alpha, worst = time.perf_counter(), 0.0, 0.0
     steps = 0
     finite = True
-    for x, y in data.batches(train, batch, order=order):
+    for rows in order.split(batch):
+        x, y = train.images[rows], train.labels[rows]
         try:
-            tagi.condition(net, likelihood, posterior, x, y, chunk=batch if taken == "whole" else tagi.CHUNK)
+            tagi.condition(net, likelihood, update, x, y, chunk=batch if taken == "whole" else CHUNK)
         except FloatingPointError:
             finite = False
             break
         steps += 1
-        alpha += posterior.report["alpha"]
-        worst = max(worst, posterior.report["innovation"])
+        alpha += update.report["alpha"]
+        worst = max(worst, update.report["innovation"])
     seconds = time.perf_counter() - start
     variances = [value for name, value in net.named_parameters() if name.endswith(".var")]
     with torch.no_grad():
@@ -109,7 +113,7 @@ def main() -> None:
             data.load(NETWORKS[network][0], split).to("cpu", torch.channels_last) for split in ("train", "test")
         )
         for cell in itertools.product(NOISES, BATCHES, SEEDS, ("chunks", "whole")):
-            if cell in done or (cell[1] <= tagi.CHUNK and cell[3] == "whole"):
+            if cell in done or (cell[1] <= CHUNK and cell[3] == "whole"):
                 continue
             row = train_cell(network, *cell, train, test, 2_000 if cell[1] == 1 else 10_000)
             rows.append(row)

@@ -8,7 +8,7 @@ step needs above the bare process: parameters, optimizer state, activations and 
 
 A TAGI step is `tagi.condition` with the batch as one chunk, which is how `tagi train` learns; an Adam step is the
 usual three lines. `autograd_ratio` is what the same three lines take with TAGI: `likelihood(net(x), y).backward()`,
-`posterior.step()`, `posterior.zero_grad()`.
+`update.step()`, `update.zero_grad()`.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from typing import Any
 import torch
 
 import torchtagi as tagi
-from torchtagi.experiments import networks as models
+from torchtagi.experiments import networks
 
 IMAGES = {"mnist-cnn": (1, 28, 28), "mlp": (13,)}
 NETWORKS: dict[str, tuple[Callable, tuple[int, ...]]] = {
-    "mnist-cnn": (models.mnist_cnn, (16, 128)),
-    "cifar-3conv": (models.cifar_3conv, (16, 128)),
-    "cifar-3conv-ln": (lambda *a, **k: models.cifar_3conv(*a, "layer", **k), (16, 128)),
-    "cifar-3conv-bn": (lambda *a, **k: models.cifar_3conv(*a, "batch", **k), (16, 128)),
-    "resnet18": (models.resnet18, (16, 128)),
+    "mnist-cnn": (networks.mnist_cnn, (16, 128)),
+    "cifar-3conv": (networks.cifar_3conv, (16, 128)),
+    "cifar-3conv-ln": (lambda *a, **k: networks.cifar_3conv(*a, "layer", **k), (16, 128)),
+    "cifar-3conv-bn": (lambda *a, **k: networks.cifar_3conv(*a, "batch", **k), (16, 128)),
+    "resnet18": (networks.resnet18, (16, 128)),
     "mlp": (
         lambda outputs, layers=tagi.nn: layers.Sequential(
             layers.Linear(13, 50), layers.ReLU(), layers.Linear(50, 1)
@@ -68,12 +68,12 @@ def tagi_step(network: str, batch: int) -> Callable[[], object]:
 
 
 def autograd_step(network: str, batch: int) -> Callable[[], object]:
-    net, likelihood, posterior, x, y = tagi_parts(network, batch)
+    net, likelihood, update, x, y = tagi_parts(network, batch)
 
     def step() -> None:
         likelihood(net(x), y).backward()
-        posterior.step()
-        posterior.zero_grad()
+        update.step()
+        update.zero_grad()
 
     return step
 

@@ -1,6 +1,8 @@
 """The docs' pages of numbers are what the logs in results/ say today."""
 
+import importlib
 import json
+import re
 import runpy
 import statistics
 from pathlib import Path
@@ -14,8 +16,7 @@ ROOT = Path(__file__).parent.parent
 
 def test_the_results_page_is_up_to_date() -> None:
     script = runpy.run_path(str(ROOT / "benchmarks" / "results_page.py"))
-    runs = recorded(ROOT / "results")
-    expected = script["page"](script["rows_of"](runs), script["evaluations_of"](runs), script["played_in"](runs))
+    expected = script["page"](recorded(ROOT / "results"), ROOT / "results")
     assert (ROOT / "docs" / "results.md").read_text() == expected, "run `make docs`"
 
 
@@ -30,28 +31,99 @@ def test_the_measurements_page_is_up_to_date() -> None:
     assert (ROOT / "docs" / "measurements.md").read_text() == script["page"](), "run `make docs`"
 
 
-def test_the_results_page_says_what_was_not_run_and_averages_seeds() -> None:
-    script = runpy.run_path(str(ROOT / "benchmarks" / "results_page.py"))
-    assert script["page"]([], []).count("not run") == 2 * 6 + 5 + 2
-    row = {"task": "mnist", "network": "cnn", "setting": "default", "nll": 0.1, "ece": 0.2}
-    row |= {"auroc_ovr": 0.9, "auroc_misclassification": 0.8}
-    rows = [row | {"seed": 0, "epoch": 1, "error": 1.0}, row | {"seed": 1, "epoch": 1, "error": 2.0}]
-    text = script["page"]([*rows, row | {"seed": 0, "epoch": 7, "error": 0.5}], [])
-    line = next(line for line in text.splitlines() if "ours, default" in line)
-    assert line.startswith("| **ours, default** | 1.50 ± 0.71 (2 seeds) | 0.50 | 7 |")
+def recorded_run(folder: Path, rows: list[dict], evaluation: dict | None = None, **identity: object) -> Run:
+    run = Run.create(folder, {"task": "mnist", "network": "cnn", "setting": "default", "seed": 0, **identity})
+    for row in rows:
+        run.add_metrics(row)
+    if evaluation is not None:
+        run.write_json("evaluation.json", evaluation)
+    return run
 
 
-def test_the_results_page_shows_games() -> None:
+def test_the_results_page_says_what_was_not_run_and_averages_seeds(tmp_path) -> None:
     script = runpy.run_path(str(ROOT / "benchmarks" / "results_page.py"))
-    row = {"task": "infogan-mnist", "network": "infogan", "setting": "default", "seed": 0, "method": "tagi"}
-    rows = [row | {"epoch": epoch, "accuracy": epoch / 10, "frechet": 2.0} for epoch in range(1, 8)]
-    found = {"epochs": 7, "judge": "a judge", "frechet": 1.5, "neighbour_ratio": 0.94}
-    text = script["page"](rows, [], {"infogan-mnist-infogan-default-seed0": found})
-    assert "Evaluated after 7 epochs by a judge: Fréchet 1.50. Generated images are 0.94 times as far" in text
-    shown = [line for line in text.splitlines() if line.startswith("| default, seed 0 |")]
-    assert shown == [f"| default, seed 0 | {epoch} | {epoch / 10:.3f} | 2.00 |" for epoch in (1, 5, 7)]
-    assert "../results/infogan-mnist-infogan-default-seed0/samples.png" in text
-    assert script["page"]([], []).count("is recorded") == 3
+    assert script["page"]([], tmp_path).count("not run") == 1 + 5, "one default a network"
+    row = {"nll": 0.1, "ece": 0.2}
+    first = recorded_run(tmp_path / "a", [row | {"epoch": 1, "error": 1.0}, row | {"epoch": 2, "error": 0.5}])
+    second = recorded_run(tmp_path / "b", [row | {"epoch": 1, "error": 2.0}], seed=1)
+    baseline = recorded_run(tmp_path / "c", [row | {"epoch": 1, "error": 9.0}], seed=2, method="adam")
+    text = script["page"]([first, second, baseline], tmp_path)
+    assert "| cnn | **ours, default** | 2 | 1.50 ± 0.71 (2) | 0.50 | 0.1000 | 0.2000 |" in text.splitlines()
+
+
+def test_the_results_page_shows_gans(tmp_path) -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / "results_page.py"))
+    row = {"accuracy": 0.9, "own_codes": 9, "read_error": 1.25, "frechet": 2.0}
+    row |= {"c1_slant": -0.75, "c1_width": 0.1, "c2_slant": 0.5, "c2_width": -0.25}
+    found = {"frechet": 1.5, "neighbour_ratio": 0.94}
+    rows = [row | {"epoch": epoch} for epoch in range(1, 8)]
+    run = recorded_run(tmp_path / "gan" / "seed3", rows, found, task="infogan-mnist", network="infogan")
+    text = script["page"]([run], tmp_path)
+    shown = [line for line in text.splitlines() if line.startswith("| TAGI |")]
+    assert shown == [f"| TAGI | {epoch} | 0.900 | 9 | 1.2 | 0.75, 0.25 | 2.00 |" for epoch in (1, 5, 7)]
+    assert "(../results/gan/seed3/samples.png)" in text
+    assert "Fréchet 1.50" in text
+    assert "infoGAN, CelebA" not in text
+
+
+def test_the_results_page_has_the_evaluation_of_the_longest_default_run(tmp_path) -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / "results_page.py"))
+    detection = {"auroc": 0.75, "fpr_at_95_tpr": 0.5}
+    summary = {
+        **{"out_of_distribution_set": "tinyimagenet", "ece": 0.01, "auroc_misclassification": 0.8},
+        "out_of_distribution": dict.fromkeys(("entropy", "epistemic_variance"), detection),
+        "reliability": [{"images": 10, "confidence": 0.4, "accuracy": 0.5}],
+    }
+    runs = [
+        recorded_run(
+            tmp_path / name, [], summary | {"epochs": epochs}, task="cifar10", network="3conv", setting=setting
+        )
+        for name, setting, epochs in (("short", "default", 1), ("long", "default", 2), ("other", "paper", 3))
+    ]
+    assert [row["epochs"] for row in script["evaluations_of"](runs)] == [2]
+    lines = script["evaluation_section"](script["evaluations_of"](runs))
+    assert "| cifar10 3conv | 2 | 0.8000 | tinyimagenet | 0.7500 | 0.7500 | 50.0 % |" in lines
+    script["draw_reliability"](script["evaluations_of"](runs), tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+PAGES = ("guide.md", "maths.md", "results.md", "measurements.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_and_logs_exist_and_tables_are_narrow(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    for link in re.findall(r"\]\(([^)#]+)", text):
+        assert (ROOT / "docs" / link).exists(), link
+    for log in re.findall(r"`((?:results|tests|benchmarks)/[^`]*\.\w+)`", text):
+        assert (ROOT / log).exists(), log
+    for line in text.splitlines():
+        assert line.startswith(("|", "!")) or len(line) <= 120, line
+        assert not line.startswith("|") or line.count("|") <= 8, line
+
+
+def test_every_name_in_the_table_of_equations_exists() -> None:
+    table = (ROOT / "docs" / "maths.md").read_text().partition("## From equations to functions")[2]
+    checked = 0
+    for row in table.splitlines():
+        module, cells = None, row.split(" | ")
+        for name in re.findall(r"`([^`]+)`", cells[-1]) if row.startswith("|") else ():
+            if name.endswith(".py"):
+                module = importlib.import_module("torchtagi." + name.removesuffix(".py").replace("/", "."))
+                continue
+            found = module
+            for part in name.split("."):
+                found = getattr(found, part)
+            checked += 1
+    assert checked > 30
+
+
+def test_every_ablation_log_is_quoted() -> None:
+    """One that no sentence needs any more goes."""
+    places = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", *(ROOT / "src").rglob("*.py")]
+    text = "".join(path.read_text() for path in places)
+    for log in (ROOT / "results" / "ablation").iterdir():
+        assert f"results/ablation/{log.name}" in text, log.name
 
 
 def compared(folder: Path, error: float, chosen_by: str = "tuning", **study: object) -> None:
@@ -110,39 +182,6 @@ def test_the_baselines_page_keeps_its_reading_and_shows_comparisons_and_sweeps(t
     assert (tmp_path / "few.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ValueError, match="lost its mark"):
         script["page"]("# A reading\n", tmp_path)
-
-
-def test_the_results_page_shows_first_epochs_seed_by_seed() -> None:
-    script = runpy.run_path(str(ROOT / "benchmarks" / "results_page.py"))
-    row = {"task": "cifar10", "network": "resnet18half", "setting": "default", "nll": 0.1, "ece": 0.2, "epoch": 1}
-    row |= {"auroc_ovr": 0.9, "auroc_misclassification": 0.8, "error": 50.0}
-    rows = [row | {"seed": seed, "train_curve": [[1680, 80.0 + seed], [50000, 55.0]]} for seed in (1, 0)]
-    text = script["page"](rows, [])
-    assert "| resnet18half | 0 | 80.0 | 80.0 | 80.0 | 80.0 | 55.0 | 55.0 | 55.0 |" in text
-    assert "| resnet18half | 1 | 81.0 |" in text
-    assert "| resnet18 | not run |" in text
-
-
-def test_the_results_page_shows_foreign_images_of_the_longest_default_run(tmp_path) -> None:
-    script = runpy.run_path(str(ROOT / "benchmarks" / "results_page.py"))
-    config = {"task": "cifar10", "network": "3conv", "seed": 0}
-    detection = {"auroc": 0.75, "fpr_at_95_tpr": 0.5}
-    summary = {
-        **{"out_of_distribution_set": "tinyimagenet", "ece": 0.01},
-        "out_of_distribution": dict.fromkeys(("entropy", "max_probability", "epistemic_variance"), detection),
-        "reliability": [{"images": 10, "confidence": 0.4, "accuracy": 0.5}],
-    }
-    for name, setting, epochs in (("short", "default", 1), ("long", "default", 2), ("other", "paper", 3)):
-        run = Run.create(tmp_path / name, {**config, "setting": setting})
-        for epoch in range(1, epochs + 1):
-            run.add_metrics({"epoch": epoch})
-        run.write_json("evaluation.json", {**summary, "epochs": epochs})
-    found = script["evaluations_of"](recorded(tmp_path))
-    assert [row["epochs"] for row in found] == [2]
-    line = "| cifar10 | 3conv | 0 | 2 | tinyimagenet | 0.7500 | 0.7500 | 0.7500 | 50.0 % |"
-    assert line in script["page"]([], found).splitlines()
-    script["draw_reliability"](found, tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_readme_has_the_comparisons_errors() -> None:

@@ -19,7 +19,7 @@ from torchtagi.inference.update import Update
 
 Inputs = Tensor | Gaussian
 
-CHUNK = 16  # the paper's batch; docs/design.md compares batches of 1 to 256 taken whole and in chunks
+CHUNK = 16  # the paper's batch; docs/measurements.md compares batches of 1 to 256 taken whole and in chunks
 
 
 def condition(

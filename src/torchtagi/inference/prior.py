@@ -43,7 +43,7 @@ from torchtagi.inference.buffers import buffers_kept
 from torchtagi.nn.layer import Layer
 from torchtagi.parameter import GaussianParameter, gaussian_parameters
 
-LARGEST_SPREAD = 2.0  # inputs of variance 1 have √2 behind a layer at He's scale
+LARGEST_SPREAD = 1.0  # the same log has 2, for inputs of other scales
 SPREAD = 0.25  # results/ablation/prior_spread.jsonl has it beside 0.5 and none
 SIGNAL = 4.0  # so that about e⁻⁴ of a unit's spread is signal behind all layers, and more where shortcuts are short
 

@@ -49,7 +49,7 @@ gained fade by 1/M with each sample, back towards the prior's s₀. After a step
 
              and the means stay where they are.
 
-docs/design.md has the derivation and the measurements behind the constants.
+docs/maths.md has the derivation and the measurements behind the constants.
 """
 
 from __future__ import annotations

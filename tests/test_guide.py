@@ -1,0 +1,44 @@
+"""The guide's code runs as written, block after block, and does what its text says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import torchtagi as tagi
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def test_code_blocks_run_and_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the guide writes files
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "guide.md").read_text(), re.DOTALL)
+    names: dict = {}
+    for number, block in enumerate(blocks, 1):
+        exec(compile(block, f"guide block {number}", "exec"), names)
+    assert names["scores"]["error"] < 7
+    assert [row["epoch"] for row in names["history"]] == [1, 2, 3, 4, 5]
+    assert names["history"][-1]["error"] == names["scores"]["error"]
+    truth = ["odd" if digit % 2 else "even" for digit in names["y_test"].tolist()]
+    for answers in (names["answers"], names["tuned"].predict(names["x_test"]).labels):
+        assert sum(a == b for a, b in zip(answers, truth, strict=True)) > 0.85 * len(truth)
+    for measured in names["errors"].values():
+        assert measured["rmse"] < 65, "targets spread by 77"
+        assert measured["coverage_95"] > 0.85
+    forecast = names["forecast"]
+    assert (forecast.epistemic + forecast.aleatoric - forecast.std.square()).abs().max() < 1
+    assert ((names["low"] < forecast.mean) & (forecast.mean < names["high"])).all()
+    assert names["sharp"].mean.shape == (92, 2)
+    assert (names["blurred"].epistemic > names["sharp"].epistemic).float().mean() > 0.95
+    assert names["streamed"]["error"] < 25, "chance is 90"
+    assert names["own"].evaluate(names["x_test"], names["y_test"])["error"] < 10
+    assert names["features"].evaluate(names["x_test"], names["y_test"])["error"] < 25, "random features"
+    assert "the likelihood takes its place" in names["refusal"]
+    for before, after in (("model", "again"), ("own", "loaded")):
+        assert (names[before].predict(names["x_test"]).probs == names[after].predict(names["x_test"]).probs).all()
+    assert len(names["resumed"]) == 2
+    assert names["outputs"].mean.shape == (92, 1)
+    assert (names["guess"].posterior().var < names["guess"].var).all(), "an observation leaves less uncertainty"
+    wrong = names["labels"].predict(names["mixed"](names["x_test"])).labels != names["y_test"]
+    assert wrong.float().mean() < 0.12
+    assert all(part.learned for part in names["wrapped"].modules() if isinstance(part, tagi.GaussianParameter))
