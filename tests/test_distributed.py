@@ -108,7 +108,7 @@ def batch(name: str, step: int, size: int) -> tuple[Tensor, Tensor]:
     return x, 3 * torch.randn(size, outputs, generator=generator, dtype=torch.float64)
 
 
-def learn(net: nn.Module, name: str, update: str, sizes: Sequence[int], rank: int | None) -> list[dict[str, float]]:
+def learn(net: nn.Module, name: str, update: str, sizes: Sequence[int], rank: int | None) -> dict[str, float]:
     """Three steps on one process's share of each batch, or on all of it; the last step's report."""
     posterior, likelihood = tagi.Update(net, **UPDATES[update]), tagi.Regression(0.5).double()
     for step in range(STEPS):
@@ -118,7 +118,7 @@ def learn(net: nn.Module, name: str, update: str, sizes: Sequence[int], rank: in
         likelihood(net(x), y).backward()
         posterior.step()
         posterior.zero_grad()
-    return posterior.reports
+    return posterior.report
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -182,9 +182,9 @@ def worker(rank: int, folder: str, way: str) -> None:
         results: dict[str, Result] = {}
         for update in UPDATES:
             net = build(name)
-            reports = learn(wrap(net), name, update, sizes, rank)
+            report = learn(wrap(net), name, update, sizes, rank)
             state = {key: whole(value) for key, value in net.state_dict().items()}
-            results[update] = {"state": state, "reports": reports}
+            results[update] = {"state": state, "report": report}
         torch.save(results, os.path.join(folder, f"{index}-{rank}.pt"))
     dist.destroy_process_group()
 
@@ -219,7 +219,7 @@ def test_two_processes_learn_what_one_learns_from_the_joint_batch(
     for update in UPDATES:
         net = build(name)
         before = {key: value.clone() for key, value in net.state_dict().items()}
-        reports = learn(net, name, update, sizes, None)
+        report = learn(net, name, update, sizes, None)
         for result in ranks:
             for key, value in net.state_dict().items():
                 torch.testing.assert_close(
@@ -231,4 +231,4 @@ def test_two_processes_learn_what_one_learns_from_the_joint_batch(
                 )
                 assert not torch.equal(before[key], value), f"{update}: {key} did not learn"
             for field in ("alpha", "innovation"):
-                assert result[update]["reports"][0][field] == pytest.approx(reports[0][field], rel=1e-9)
+                assert result[update]["report"][field] == pytest.approx(report[field], rel=1e-9)

@@ -212,8 +212,7 @@ def test_posterior_of_a_directly_observed_unit_is_bayes_rule() -> None:
     """Oracle 3 without a network: y = x + e."""
     x = random_gaussian(1, 4).requires_grad_()
     target = torch.tensor([[1.0, -2.0, 0.5, 3.0]], dtype=torch.float64)
-    noise = torch.tensor(0.5, dtype=torch.float64)
-    tagi.Regression().double()(x, target, noise).backward()
+    tagi.Regression(0.5).double()(x, target).backward()
     mean, var = condition(
         x.mean.detach().numpy()[0],
         x.var.detach().numpy()[0],
@@ -243,9 +242,9 @@ def test_posterior_stays_positive_and_below_the_prior_under_many_messages() -> N
 
 def test_messages_of_two_observations_add_up() -> None:
     x = random_gaussian(1, 3).requires_grad_()
-    once, noise = [], torch.tensor(1.0, dtype=torch.float64)
+    once = []
     for value in (1.0, -1.0):
-        tagi.Regression().double()(x, torch.full((1, 3), value, dtype=torch.float64), noise).backward()
+        tagi.Regression(1.0).double()(x, torch.full((1, 3), value, dtype=torch.float64)).backward()
         once.append((x.mean.grad.clone(), x.var.grad.clone()))
     torch.testing.assert_close(once[1][0], (x.mean - 1 + x.mean + 1).detach() / (x.var.detach() + 1))
     torch.testing.assert_close(once[1][1], 2 / (x.var.detach() + 1))

@@ -29,8 +29,9 @@ Send = Callable[[Gaussian, Vectors, torch.dtype], None]
 
 
 def regression(z: Gaussian, vectors: Vectors, dtype: torch.dtype) -> None:
-    y, noise_var = torch.tensor(vectors["y"], dtype=dtype), torch.tensor(vectors["var_y"], dtype=dtype)
-    tagi.Regression().to(dtype)(z.flatten(1), y, noise_var.sqrt()).backward()
+    y, noise_var = torch.tensor(vectors["y"], dtype=dtype), np.unique(vectors["var_y"])
+    assert noise_var.shape == (1,), "one noise for all observations"
+    tagi.Regression(float(np.sqrt(noise_var[0]))).to(dtype)(z.flatten(1), y).backward()
 
 
 def classes(z: Gaussian, vectors: Vectors, dtype: torch.dtype) -> None:

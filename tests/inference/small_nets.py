@@ -10,6 +10,7 @@ from torch import Tensor, nn
 import torchtagi as tagi
 
 RULES = ("paper", "capped", "coherent")
+BOUNDS = ("gain_bound", "output_bound", "weight_bound", "floor")
 State = dict[str, Tensor]
 
 
@@ -84,11 +85,27 @@ def message(net: nn.Module, x: Tensor, y: Tensor, noise_std: float | Tensor = 1.
     return {name: p.grad for name, p in twin.named_parameters() if p.grad is not None}
 
 
+def update_of(net: nn.Module, rule: str = "coherent", **options: Any) -> tagi.Update:
+    """An update whose bounds, which are constants, may be others."""
+    bounds = {name: options.pop(name) for name in BOUNDS if name in options}
+    update = tagi.Update(net, rule, **options)
+    for name, bound in bounds.items():
+        setattr(update, name, bound)
+    return update
+
+
 def condition(
-    net: nn.Module, rule: str, x: Tensor, y: Tensor, noise_std: float | Tensor = 1.0, **options: Any
-) -> Any:
-    """One step on one batch; the update that made it."""
-    posterior = tagi.Update(net, rule, **options)
+    net: nn.Module,
+    rule: str,
+    x: Tensor,
+    y: Tensor,
+    noise_std: float | Tensor = 1.0,
+    *,
+    part: nn.Module | None = None,
+    **options: Any,
+) -> tagi.Update:
+    """One step on one batch, of the whole network or of a part; the update that made it."""
+    posterior = update_of(net if part is None else part, rule, outputs=net, **options)
     tagi.Regression(noise_std).double()(net(x), y).backward()
     posterior.step()
     posterior.zero_grad()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_nets import update_of
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -69,12 +70,12 @@ def assert_same_learning(
         with context:
             losses = [tagi.condition(own_net, own_likelihood, posterior, x, y, chunk=chunk) for _ in range(steps)]
         assert all(parameter.grad is None for parameter in own_net.parameters())
-        outcomes.append((state(own_net, own_likelihood), losses, posterior.reports))
-    (one, losses, reports), (other, expected, expected_reports) = outcomes
+        outcomes.append((state(own_net, own_likelihood), losses, posterior.report))
+    (one, losses, report), (other, expected, expected_report) = outcomes
     assert any(not torch.equal(a, b) for a, b in zip(one, state(net, likelihood), strict=True)), "it learned"
     assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
     assert losses == expected
-    assert reports == expected_reports
+    assert report == expected_report
 
 
 # ---- equal to the bit ----------------------------------------------------------------------------------------
@@ -174,7 +175,7 @@ def test_a_convolutional_network(
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_frozen_parts_groups_and_shared_layers(rule: str, taken: list[bool]) -> None:
+def test_frozen_parts_and_shared_layers(rule: str, taken: list[bool]) -> None:
     x, y = torch.randn(12, 5), torch.randn(12, 3)
     net = mlp()
     net[0].requires_grad_(False)
@@ -184,13 +185,11 @@ def test_frozen_parts_groups_and_shared_layers(rule: str, taken: list[bool]) -> 
     assert_same_learning(net, tagi.Regression(0.1), x, y, update=lambda net: tagi.Update(net, rule))
     assert_same_learning(
         *(mlp(), tagi.Regression(0.1), x, y),
-        update=lambda net: tagi.Update(
-            net, rule, groups=[{"modules": [net[0]]}, {"modules": [net[2]], "lr": 0.5}], gain_bound=0.0
-        ),
+        update=lambda net: update_of(net, rule, lr=0.5, gain_bound=0.0),
     )
     assert_same_learning(
         *(mlp(), tagi.Regression(0.1), x, y),
-        update=lambda net: tagi.Update(net, rule, groups=[{"modules": [net[0]]}], frozen=[net[2]]),
+        update=lambda net: tagi.Update(net[0], rule, outputs=net, frozen=[net[2]]),
     )
     torch.manual_seed(0)
     shared = tagi.nn.Linear(5, 5)
@@ -256,9 +255,12 @@ def seeded(build: Callable[[], nn.Module]) -> nn.Module:
 Setting = tuple[nn.Module, nn.Module, tagi.Update, AbstractContextManager[Any]]
 
 
-def plain(net: nn.Module | None = None, likelihood: nn.Module | None = None, **options: Any) -> Setting:
+def plain(
+    net: nn.Module | None = None, likelihood: nn.Module | None = None, part: nn.Module | None = None
+) -> Setting:
     net = mlp() if net is None else net
-    return net, likelihood or tagi.Regression(0.1), tagi.Update(net, **options), nullcontext()
+    update = tagi.Update(net if part is None else part, outputs=net)
+    return net, likelihood or tagi.Regression(0.1), update, nullcontext()
 
 
 def changed(change: Callable[[Any, Any, Any], Any]) -> Setting:
@@ -311,7 +313,7 @@ OTHERS: dict[str, Callable[[], Setting]] = {
         hooked(nn.modules.module.register_module_forward_hook(lambda *_: None)),
     ),
     "a second update": lambda: changed(lambda net, *_: tagi.Update(net)),
-    "parameters that are not the update's": lambda: plain(net := mlp(), groups=[{"modules": [net[0]]}]),
+    "parameters that are not the update's": lambda: plain(net := mlp(), part=net[0]),
     "operands that are computed": lambda: plain(seeded(lambda: tagi.nn.Sequential(Scaled(5, 3)))),
     "an output without variance": lambda: plain(seeded(lambda: nn.Sequential(tagi.nn.Linear(3, 3), Certain(3, 3)))),
     "lower precision": lambda: (*plain(mlp()[:1])[:3], torch.autocast("cpu", torch.bfloat16)),
@@ -396,7 +398,7 @@ def test_errors_change_nothing_and_leave_no_message(by_autograd: bool) -> None:
         refused(mlp(), torch.randn(4, 3), TypeError, "float64", torch.randn(4, 5).double())
         frozen = mlp()
         frozen.requires_grad_(False)
-        refused(frozen, torch.randn(4, 3), RuntimeError, "every parameter of this update is frozen")
+        refused(frozen, torch.randn(4, 3), RuntimeError, "all parameters of this update have requires_grad=False")
         with torch.no_grad():
             refused(mlp(), torch.randn(4, 3), RuntimeError, "does not require grad")
 

@@ -17,6 +17,7 @@ from small_nets import (
     message,
     normal,
     snapshot,
+    update_of,
 )
 
 import torchtagi as tagi
@@ -209,7 +210,7 @@ def test_coherent_never_leaves_its_trust_region(
     batch: int, noise_std: float, scale: float, bounds: dict[str, float]
 ) -> None:
     net = fully_connected()
-    posterior = tagi.Update(net, **bounds)
+    posterior = update_of(net, **bounds)
     likelihood = tagi.Regression(noise_std).double()
     weight_bound, output_bound, floor = (
         bounds.get(name, getattr(posterior, name)) for name in ("weight_bound", "output_bound", "floor")
@@ -355,7 +356,7 @@ def test_sharing_is_not_what_a_batch_has_in_common(batch: int) -> None:
     net[0].weight.set_(0.7, 0.1)
     net[3].weight.set_(0.9, 0.1)
     x = torch.ones(batch, 1, 25, 1).double()
-    posterior = tagi.Update(net, floor=0.001)
+    posterior = update_of(net, floor=0.001)
     tagi.Regression(1.0)(net(x), net(x).mean.detach() + 0.5).backward()
     posterior.step()
     variance = 0.1 * 0.9**2 + 0.1 * 0.7**2 + 0.1 * 0.1  # of one output

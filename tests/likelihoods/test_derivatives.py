@@ -42,9 +42,9 @@ class Observed(NamedTuple):
     positive: bool = False  # every second output is a noise variance
 
 
-def fixed(likelihood: torch.nn.Module, y: Tensor, width: int, *arguments: Tensor) -> Observed:
+def fixed(likelihood: torch.nn.Module, y: Tensor, width: int) -> Observed:
     likelihood = likelihood.double()
-    return Observed(lambda z: likelihood(z, y, *arguments), width)
+    return Observed(lambda z: likelihood(z, y), width)
 
 
 Y = draw(N, 3, seed=1)
@@ -57,8 +57,6 @@ LIKELIHOODS: dict[str, Callable[[], Observed]] = {
     "regression": lambda: fixed(tagi.Regression(0.6), Y, 3),
     "one noise each": lambda: fixed(tagi.Regression([0.2, 0.7, 3.0]), Y, 3),
     "missing targets": lambda: fixed(tagi.Regression(0.6), HOLES, 3),
-    "a call's own noise": lambda: fixed(tagi.Regression(0.6), Y, 3, 0.3 + draw(N, 3, seed=2).abs()),
-    "a call's own noise for each sample": lambda: fixed(tagi.Regression(), Y, 3, 0.3 + draw(N, 1, seed=2).abs()),
     "learned noise": lambda: fixed(learned(tagi.Regression(0.01, learn_noise=True), Y, 3), Y, 3),
     "learned noise each": lambda: fixed(learned(tagi.Regression([0.01] * 3, learn_noise=True), Y, 3), Y, 3),
     "binary": lambda: fixed(tagi.Binary(0.6), SIGNS, 3),

@@ -170,33 +170,6 @@ def test_a_bad_noise_cannot_be_assigned(bad: float) -> None:
         assert likelihood.noise_std.tolist() == [0.5, 0.5]
 
 
-@pytest.mark.parametrize("bad", BAD_NOISE)
-def test_a_bad_noise_of_one_call_is_refused(bad: float) -> None:
-    net, likelihood = tagi.nn.Linear(2, 1), tagi.Regression()
-    before = snapshot(net)
-    noise = torch.ones(N, 1)
-    noise[1] = bad
-    for call in (likelihood, likelihood.log_prob):
-        with pytest.raises(ValueError, match=rf"noise_std.*positive.*{bad}"):
-            call(net(torch.ones(N, 2)), torch.ones(N, 1), noise).backward()
-    with pytest.raises(ValueError, match=rf"noise_std.*positive.*{bad}"):
-        likelihood.predict(net(torch.ones(N, 2)), noise)
-    assert_untouched(net, before)
-
-
-@pytest.mark.parametrize("shape", [(N,), (1, N), (N, N), (2, N, 1)])
-def test_a_noise_of_one_call_must_fit_the_outputs(shape: tuple[int, ...]) -> None:
-    """A shape that only broadcasts would count every observation several times."""
-    net, likelihood = tagi.nn.Linear(2, 1), tagi.Regression()
-    before = snapshot(net)
-    for call in (likelihood, likelihood.log_prob):
-        with pytest.raises(ValueError, match="noise_std"):
-            call(net(torch.ones(N, 2)), torch.ones(N, 1), torch.ones(shape)).sum().backward()
-        assert_untouched(net, before)
-    with pytest.raises(ValueError, match="noise_std"):
-        likelihood.predict(net(torch.ones(N, 2)), torch.ones(shape))
-
-
 @pytest.mark.parametrize("width", [1, 2])
 @pytest.mark.parametrize("kind", [tagi.Regression, tagi.Binary])
 def test_a_noise_for_each_output_must_fit_the_outputs(kind: Callable[[Any], Any], width: int) -> None:

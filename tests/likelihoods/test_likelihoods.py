@@ -72,14 +72,6 @@ def test_regression_message_is_the_derivative_of_the_loss(noise_std: float | lis
     assert_message_is_derivative(lambda z: likelihood(z, target), target, noise_var)
 
 
-@pytest.mark.parametrize("width", [1, 3])
-def test_regression_with_its_own_noise_for_each_observation(width: int) -> None:
-    likelihood = tagi.Regression(7.0).double()
-    target, noise_std = outputs(3, seed=1)
-    noise_std = noise_std[:, :width]  # one for each sample, or one for each entry
-    assert_message_is_derivative(lambda z: likelihood(z, target, noise_std), target, noise_std.square())
-
-
 def test_binary_message_is_the_derivative_of_the_loss() -> None:
     likelihood = tagi.Binary(0.6).double()
     target = outputs(2, seed=2)[0].sign()
@@ -196,9 +188,6 @@ def test_regression_predicts_the_observation_and_its_log_probability() -> None:
     expected = stats.norm.logpdf(target.numpy(), z.mean.numpy(), total.sqrt().numpy()).sum(1)
     np.testing.assert_allclose(likelihood.log_prob(z, target).numpy(), expected, rtol=1e-12)
     torch.testing.assert_close(-likelihood(z, target), likelihood.log_prob(z, target).sum())
-    own = outputs(2, seed=3)[1]
-    expected = stats.norm.logpdf(target.numpy(), z.mean.numpy(), (z.variance + own.square()).sqrt().numpy()).sum(1)
-    np.testing.assert_allclose(likelihood.log_prob(z, target, own).numpy(), expected, rtol=1e-12)
 
 
 def test_binary_predicts_the_probability_of_plus_one() -> None:

@@ -174,7 +174,8 @@ def test_an_update_leaves_the_gradient_as_it_is(name: str) -> None:
     expected, sent = x.grad, [parameter.grad for parameter in net.parameters()]
     x.grad = None
     net.zero_grad()
-    update = tagi.Update(net, gain_bound=30.0)
+    update = tagi.Update(net)
+    update.gain_bound = 30.0
     alone().backward()
     assert torch.equal(x.grad, expected)
     assert not torch.allclose(next(net.parameters()).grad, sent[0]), "the bound should act"

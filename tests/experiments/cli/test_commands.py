@@ -15,7 +15,7 @@ from torchtagi.experiments.cli import train as train_command
 from torchtagi.experiments.cli.app import run as tagi
 from torchtagi.experiments.runs.folder import Run
 
-OUT = "--run"  # of `tagi train`
+OUT = "--out"
 QUICK = ("--samples", "64", "--test-samples", "100", "--threads", "1")
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from small_studies import compared, study
 
+from torchtagi import checkpoint
 from torchtagi.experiments.compare import Stopped, collect, runner
 from torchtagi.experiments.compare.study import usual_epochs
 from torchtagi.experiments.report.comparison_plots import error_curves
@@ -46,7 +47,7 @@ def test_the_table_is_the_runs(tmp_path):
     kept = json.loads((folder / "comparison.json").read_text())
     assert kept["runs"]["tagi/seed1"]["epochs"][1]["error"] == Run.open(folder / "tagi/seed1").metrics()[1]["error"]
     configs = [Run.open(folder / place).config for place in ("tagi/seed1", "adam/seed1")]
-    assert all((config["draw_samples"], config["batch_size"]) == (True, 16) for config in configs)
+    assert all((config["samples"], config["batch_size"]) == (48, 16) for config in configs)
 
 
 def test_stopped_and_continued_is_the_whole_and_nothing_is_repeated(tmp_path, monkeypatch):
@@ -83,17 +84,12 @@ def test_a_run_that_ended_but_was_not_measured_is_measured(tmp_path, monkeypatch
 def test_baselines_take_small_batches_of_few_images_and_see_them_more_often():
     sizes = [study(samples=n).config("adam", 0, 1).batch_size for n in (100, 10_000, 10_001, None)]
     assert sizes == [16, 16, 64, 64]
-    assert study(samples=None).config("adam", 0, 1).draw_samples is False
     epochs = [usual_epochs(n) for n in (1, 100, 300, 301, 1000, 6000, 10_000, None)]
     assert epochs == [100, 100, 100, 100, 30, 5, 5, 5]
 
 
-def test_long_runs_are_measured_at_ten_epochs_those_of_few_images_at_five(tmp_path):
-    few = study(samples=100, epochs=100, tune_epochs=100)
-    assert few.config("tagi", 0, 1).measure_every == few.config("adam", 0, 1).measure_every == 20
-    assert few.tuning_config("adam", 1, {}, 0).measure_every == 100
-    assert study(epochs=100, samples=None).config("tagi", 0, 1).measure_every == 10
-    found = compared(study(epochs=6, samples=16, test_samples=20), ["adam"], tmp_path / "c", tuned=False)
+def test_epochs_that_were_not_measured_are_timed_and_left_out_of_the_picture(tmp_path):
+    found = compared(study(epochs=6, samples=16, test_samples=160), ["adam"], tmp_path / "c", tuned=False)
     epochs = found["runs"]["adam/seed0"]["epochs"]
     assert [row["error"] is None for row in epochs] == [True, False] * 3
     assert all(row["seconds"] > 0 for row in epochs)
@@ -108,14 +104,14 @@ def test_an_unfinished_epoch_is_saved_on_the_way(tmp_path, monkeypatch):
         pass
 
     def kill(name, event):
-        if event.images == 48:
+        if event.samples == 48:
             raise Killed
         return False
 
     with pytest.raises(Killed):
         compared(study(), ["adam"], tmp_path / "c", watch=kill, tuned=False)
-    position = Run.open(tmp_path / "c/adam/seed0").read_tensors()[1]
-    assert (position["epoch"], position["sums"]["images"]) == (0, 32)
+    kept = checkpoint.read(Run.open(tmp_path / "c/adam/seed0").checkpoint)[0]["extra"]
+    assert (kept["epochs"], kept["fit"]["sums"]["samples"]) == (0, 32)
 
 
 def test_a_diverged_run_is_told_and_not_repeated(tmp_path, monkeypatch):

@@ -37,7 +37,7 @@ def test_tuning_tries_the_grid_on_held_out_images_and_is_written_down(tmp_path, 
     assert [cell["hyperparameters"] for cell in cells] == list(grid)
     for cell, name in zip(cells[:2], ("defaults", "lr0.01"), strict=True):
         runs = [Run.open(tmp_path / "c/tuning/adam" / name / f"fold{fold}") for fold in range(5)]
-        assert all((run.config["held_out"], run.config["samples"]) == (8, 40) for run in runs)
+        assert all((run.config["samples"], run.config["test_samples"]) == (40, None) for run in runs)
         assert [run.config["fold"] for run in runs] == [0, 1, 2, 3, 4]
         for score in ("error", "nll"):
             assert cell[score] == pytest.approx(statistics.fmean(run.metrics()[-1][score] for run in runs))
@@ -46,7 +46,7 @@ def test_tuning_tries_the_grid_on_held_out_images_and_is_written_down(tmp_path, 
     assert entry["tuning"]["judged_by"] == "nll", "eight images say little by their errors"
     assert found["entries"]["ensemble"]["hyperparameters"] == entry["hyperparameters"], "tuned as Adam"
     assert len(tried) == len(set(tried)) == 12, "five folds of two cells, and two runs that are compared"
-    assert Run.open(tmp_path / "c/adam/seed0").config["held_out"] == 0
+    assert Run.open(tmp_path / "c/adam/seed0").config["fold"] is None
 
 
 def test_the_best_cells_and_variants_of_the_best_are_judged_by_three_folds(tmp_path, small_grid, monkeypatch):
@@ -109,12 +109,13 @@ def test_the_best_cell():
         (2, 1, 2, 2, "nll"),
     ],
 )
-def test_how_few_images_are_tuned_on(samples, held_out, folds, finals, judge):
+def test_how_few_images_are_tuned_on(samples, held_out, folds, finals, judge, digits):
     asked = study(samples=samples, tune_samples=20_000)
     assert (asked.held_out, asked.folds(), asked.folds(3), asked.judged_by[0]) == (held_out, folds, finals, judge)
     config = asked.tuning_config("vogn", 1, {}, finals - 1)
-    assert (config.samples, config.held_out, config.draw_samples) == (samples, held_out, True)
-    assert config.test_samples is None
+    assert (config.samples, config.fold, config.seed, config.test_samples) == (samples, finals - 1, 0, None)
+    sets = config.split(digits)
+    assert (len(sets.train), len(sets.test)) == (samples - held_out, held_out)
 
 
 def test_no_grid_is_larger_than_twelve_cells():

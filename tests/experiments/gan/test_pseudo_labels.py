@@ -87,11 +87,12 @@ def test_dnet_and_qnet_learn_pseudo_labels_and_nothing_else_does():
 
 def test_continuous_codes_of_real_images_are_not_observed():
     z = small_gan().networks.discriminator(real()).codes
-    message = Gaussian(z.mean.detach().requires_grad_(), z.variance.detach())
-    ClassLikelihood(SPACE, 1.0).double()(message, torch.zeros(5, 1, dtype=torch.long)).backward()
+    mean = z.mean.detach().requires_grad_()
+    codes = Gaussian(mean, z.variance.detach())
+    ClassLikelihood(SPACE, 1.0).double()(codes, torch.zeros(5, 1, dtype=torch.long)).backward()
     width = SPACE.category_widths[0]
-    assert message.mean.grad[:, :width].abs().sum() > 0
-    assert message.mean.grad[:, width:].abs().sum() == 0
+    assert mean.grad[:, :width].abs().sum() > 0
+    assert mean.grad[:, width:].abs().sum() == 0
 
 
 @pytest.mark.parametrize("method", ["tagi", "adam"])

@@ -128,7 +128,7 @@ def test_the_papers_generator_step_by_hand():
         var = before[name.removesuffix("mean") + "var"] if name.endswith("mean") else before[name]
         step_ = var * message if name.endswith("mean") else var.square() * message
         after = gan.networks.generator.state_dict()[name]
-        assert torch.allclose(after, before[name] + step_, rtol=1e-9, atol=1e-12)
+        assert torch.allclose(after, before[name] - step_, rtol=1e-9, atol=1e-12)
 
 
 def test_the_generator_step_counts_the_discriminators_uncertainty():
