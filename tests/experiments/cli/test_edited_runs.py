@@ -78,8 +78,8 @@ def test_a_configuration_without_what_every_reader_needs(command, changes, messa
         ("evaluate", {"precision": MARKUP}, f"'{MARKUP}'"),
         ("predict", {"method": MARKUP}, "does not say its hyperparameters"),
         ("report", {"network": MARKUP}, f"mnist has no network '{MARKUP}'"),
-        ("report", {"samples": "few"}, "samples must be a whole number of at least 1, got 'few'"),
-        ("report", {"rule": "removed"}, "does not say its rule"),
+        ("report", {"samples": "few"}, "samples must be int | None, got 'few'"),
+        ("report", {"epochs": "removed"}, "does not say its epochs"),
     ],
 )
 def test_other_bad_values_are_one_line(command, changes, message, run, capsys):
