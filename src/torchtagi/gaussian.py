@@ -35,7 +35,10 @@ class Gaussian:
     var: Tensor | None
     plain: Gaussian | None
 
-    def __init__(self, mean: Tensor, var: Tensor | None = None) -> None:
+    def __init__(self, mean: Tensor, var: Tensor | None = None, plain: Any = ...) -> None:
+        if plain is not ...:  # all fields, by the `dataclasses.replace` of FSDP: what carries messages carries on
+            self.mean, self.var, self.plain = mean, var, plain
+            return
         require_values("mean", mean)
         if var is not None:
             require_variance("var", var, mean)

@@ -76,7 +76,7 @@ def test_twice_is_once(name) -> None:
 def test_hidden_means_have_hes_scale_and_heads_lecuns() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(tagi.nn.Linear(50, 400), tagi.nn.ReLU(), tagi.nn.Linear(400, 300))
-    tagi.calibrate_prior(net, torch.randn(64, 50))
+    tagi.calibrate_prior(net, torch.randn(64, 50) / 2)
     assert net[0].weight.mean.square().mean().item() == pytest.approx(2 / 50, rel=0.05)
     assert net[2].weight.mean.square().mean().item() == pytest.approx(1 / 400, rel=0.05)
     assert not net[0].bias.mean.any()
@@ -102,7 +102,7 @@ def test_layers_that_spread_enough_keep_their_scale() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(tagi.nn.Linear(50, 400), tagi.nn.ReLU(), tagi.nn.Linear(400, 1))
     before = net[0].weight.mean.clone()
-    tagi.calibrate_prior(net, torch.randn(64, 50))
+    tagi.calibrate_prior(net, torch.randn(64, 50) / 2)
     torch.testing.assert_close(net[0].weight.mean.detach(), before * math.sqrt(2))
 
 
@@ -120,15 +120,14 @@ def test_heads_are_what_no_other_layer_follows() -> None:
     net = TwoHeads()
     layers, heads = layers_and_heads(net, torch.randn(4, 5))
     assert layers == [net.trunk, net.shallow, net.deep[0], net.deep[2]], "in the order of their calls"
-    assert heads == [[net.shallow], [net.deep[2]]]
+    assert heads == {net.shallow, net.deep[2]}
 
 
 def test_a_residual_sum_has_two_last_layers() -> None:
     body, shortcut = tagi.nn.Linear(3, 4), tagi.nn.Linear(3, 4)
     net = nn.Sequential(tagi.nn.Linear(2, 3), tagi.nn.Residual(body, shortcut), tagi.nn.Exp())
     _, heads = layers_and_heads(net, torch.randn(4, 2))
-    assert len(heads) == 1
-    assert set(heads[0]) == {body, shortcut}
+    assert heads == {body, shortcut}
 
 
 def test_each_head_of_several_predicts_with_the_targets_variance() -> None:

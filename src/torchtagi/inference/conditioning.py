@@ -83,6 +83,8 @@ def learn_by_autograd(
         with torch.no_grad():
             before(x, z, y)
     loss: Tensor = likelihood(z, y)
+    if torch.is_grad_enabled() and not loss.requires_grad:
+        update.explain_no_messages()
     loss.backward()
     update.step()
     return loss

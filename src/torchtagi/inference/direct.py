@@ -40,8 +40,8 @@ def learn_directly(
 
     `before` is shown x, the network's output and y before anything is learned from them.
     """
-    x = x if isinstance(x, Gaussian) else Gaussian.trusted(x, None)
-    if not isinstance(likelihood, Observer) or not is_alone(net, likelihood, update, x):
+    units = x if isinstance(x, Gaussian) else Gaussian.trusted(x, None)
+    if not isinstance(likelihood, Observer) or not is_alone(net, likelihood, update, units):
         return None
     layers: list[Any] = list(net._modules.values())
     if not all(map(chain.joins, layers)):
@@ -51,7 +51,7 @@ def learn_directly(
     if not learning or any(map(has_tensor_hook, learning)) or not update.holds(learning):
         return None
     with torch.inference_mode():  # cheaper than no_grad; nothing made here is seen outside, z apart
-        mean, var, links = chain.moments(layers, operands, x.mean, x.var)
+        mean, var, links = chain.moments(layers, operands, units.mean, units.var)
         if var is None:
             return None
         z = Gaussian.trusted(mean, var)

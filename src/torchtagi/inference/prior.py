@@ -20,7 +20,7 @@ divides
     weights' second moment is variance, the share of its units' spread that is signal, 1 − ρ, becomes (1 − r)(1 − ρ)
     behind it: with r = ⅔, which step 3 alone finds for ResNet18, nothing of an image is left behind eighteen
     layers.
-5.  What the predictions then lack of the targets' variance the heads get, each for its own outputs.
+5.  What the predictions then lack of the targets' variance the heads get.
 
 All of it is one factor on the means and one on the variances of each parameter, which the parameter keeps: a second
 call takes them back first, and ends where the first one did.
@@ -47,7 +47,6 @@ LARGEST_SPREAD = 1.0  # the same log has 2, for inputs of other scales
 SPREAD = 0.25  # results/ablation/prior_spread.jsonl has it beside 0.5 and none
 SIGNAL = 4.0  # so that about e⁻⁴ of a unit's spread is signal behind all layers, and more where shortcuts are short
 
-Heads = list[list[Layer]]
 Inputs = Tensor | Gaussian
 
 
@@ -71,8 +70,7 @@ def calibrate_prior(net: nn.Module, inputs: Inputs, target_var: float = 1.0) -> 
     if not free:
         return
     layers, heads = layers_and_heads(net, inputs)
-    of_heads = {layer for head in heads for layer in head}
-    hidden = [layer for layer in layers if layer not in of_heads and is_free(layer)]
+    hidden = [layer for layer in layers if layer not in heads and is_free(layer)]
     with torch.no_grad(), buffers_kept(net), restored_on_error(parameters):
         for parameter in free:
             mean_factor, var_factor = parameter.calibration
@@ -85,9 +83,8 @@ def calibrate_prior(net: nn.Module, inputs: Inputs, target_var: float = 1.0) -> 
         whole = len(free) == len(parameters)
         match_variance(net, inputs, free, target_var, required=whole)
         if limit_variance(hidden, SIGNAL / max(len(layers), 1)):
-            for place, head in enumerate(heads):
-                own = [part for layer in head if is_free(layer) for part in weights_of(layer)]
-                match_variance(net, inputs, own, target_var, place, required=whole)
+            own = [part for part in gaussian_parameters(heads) if not part.given]
+            match_variance(net, inputs, own, target_var, required=whole)
 
 
 @contextmanager
@@ -116,13 +113,9 @@ def is_free(layer: Layer) -> bool:
     return layer.weight is not None and not layer.weight.given
 
 
-def weights_of(layer: Layer) -> list[GaussianParameter]:
-    return [part for part in (layer.weight, layer.bias) if part is not None]
-
-
-def layers_and_heads(net: nn.Module, inputs: Inputs) -> tuple[list[Layer], Heads]:
-    """The layers with weights that a forward pass calls, in the order of their first calls, and for each Gaussian
-    output those of them behind which no other layer has weights."""
+def layers_and_heads(net: nn.Module, inputs: Inputs) -> tuple[list[Layer], set[Layer]]:
+    """The layers with weights that a forward pass calls, in the order of their first calls, and the heads among
+    them, behind which no other layer has weights on the way to some output."""
     called: dict[Layer, None] = {}
     made: dict[Any, Layer] = {}
 
@@ -142,7 +135,7 @@ def layers_and_heads(net: nn.Module, inputs: Inputs) -> tuple[list[Layer], Heads
             watch.remove()
         for mean in frozen:
             mean.requires_grad_(False)
-    return list(called), [last_layers(output.mean.grad_fn, made) for output in outputs]
+    return list(called), last_layers([output.mean.grad_fn for output in outputs], made)
 
 
 def is_weighted(part: nn.Module) -> bool:
@@ -157,20 +150,17 @@ def gaussian_outputs(output: Any) -> list[Gaussian]:
     return found
 
 
-def last_layers(node: Any, made: dict[Any, Layer]) -> list[Layer]:
-    """The layers that a graph meets first on its way back from `node`."""
-    found: dict[Layer, None] = {}
-    seen, waiting = set(), [node]
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
+def last_layers(nodes: list[Any], made: dict[Any, Layer]) -> set[Layer]:
+    """The layers that a graph meets first on its way back from these nodes."""
+    found, seen = set(), set()
+    while nodes:
+        node = nodes.pop()
         if node in made:
-            found.setdefault(made[node])
-        else:
-            waiting += [following for following, _ in node.next_functions]
-    return list(found)
+            found.add(made[node])
+        elif node is not None and node not in seen:
+            seen.add(node)
+            nodes += [following for following, _ in node.next_functions]
+    return found
 
 
 def use_he_scale(hidden: Sequence[Layer], layers: Sequence[Layer]) -> None:
@@ -215,12 +205,11 @@ def match_variance(
     inputs: Inputs,
     parameters: Sequence[GaussianParameter],
     target_var: float,
-    head: int | None = None,
     *,
     required: bool,
 ) -> None:
-    """Scale these variances by the one factor that gives all outputs, or those of one head, the targets' variance
-    in the mean. Where there is none they stay, or are refused."""
+    """Scale these variances by the one factor that gives the outputs the targets' variance in the mean. Where there
+    is none they stay, or are refused."""
     before = [parameter.var.clone() for parameter in parameters]
 
     def scale_by(factor: float) -> None:
@@ -229,9 +218,7 @@ def match_variance(
 
     def predictive_var(factor: float) -> float:
         scale_by(factor)
-        outputs = gaussian_outputs(net(inputs))
-        chosen = outputs if head is None else outputs[head : head + 1]
-        return torch.cat([output.variance.flatten() for output in chosen]).mean().item()
+        return torch.cat([output.variance.flatten() for output in gaussian_outputs(net(inputs))]).mean().item()
 
     factor = bisect(predictive_var, target_var)
     scale_by(1.0)

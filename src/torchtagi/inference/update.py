@@ -184,13 +184,16 @@ class Update(torch.optim.Optimizer):
     def expects_messages(self) -> bool:
         """Whether parameters of this update learn from the pass that begins. What earlier passes said is dropped
         if its messages were cleared by somebody else (`net.zero_grad()`)."""
-        if self.record.entries and not self.sharded and all(tensor.grad is None for tensor in self.tensors):
+        if self.record.entries and not self.sharded and not self.has_messages():
             self.record.entries.clear()
         return any(tensor.requires_grad for tensor in self.tensors)
 
+    def has_messages(self) -> bool:
+        return any(tensor.grad is not None and bool(tensor.grad.any()) for tensor in self.tensors)
+
     def receive(self, call: Call, var: Tensor, gradient: Tensor, curvature: Tensor) -> tuple[Tensor, Tensor]:
         """Record a message to outputs of this variance; refused while those of the last step are still there."""
-        if self.applied and any(tensor.grad is not None and bool(tensor.grad.any()) for tensor in self.tensors):
+        if self.applied and self.has_messages():
             raise RuntimeError(
                 "the messages of the last step are still there and would count again: call zero_grad() after step()"
             )
@@ -270,16 +273,15 @@ class Update(torch.optim.Optimizer):
 
     def claim_parameters(self) -> None:
         """Refuse to write parameters that another update has written since this one last did."""
-        for parameter in self.parameters:
-            writer = writers.get(parameter, no_writer)()
-            if writer is None:
-                writers[parameter] = weakref.ref(self)
-                parameter.learned = True
-            elif writer is not self:
-                raise RuntimeError(
-                    "two Updates write the same parameters, which counts observations twice: make one Update for a "
-                    "network and keep it; del the other one if it is not used any more"
-                )
+        free = [part for part in self.parameters if writers.get(part, no_writer)() is None]
+        if any(writers.get(part, no_writer)() not in (None, self) for part in self.parameters):
+            raise RuntimeError(
+                "two Updates write the same parameters, which counts observations twice: make one Update for a "
+                "network and keep it; del the other one if it is not used any more"
+            )
+        for part in free:
+            writers[part] = weakref.ref(self)
+            part.learned = True
 
     def gather(self, weights: Statistics) -> tuple[BatchStatistics, float, float, list[float]]:
         """Batch statistics, q, q_frozen, and what `sharing_factors` needs, over everything the messages came from:

@@ -37,7 +37,8 @@ def check_images(layer: AvgPool2d | MaxPool2d, x: Tensor) -> None:
                 f"{name}: padding={layer.padding} is more than half of kernel_size={layer.kernel_size}"
             )
         reach = layer.dilation[axis] * (layer.kernel_size[axis] - 1) + 1
-        if x.shape[2 + axis] + 2 * layer.padding[axis] < reach:
+        beyond = layer.stride[axis] - 1 if layer.ceil_mode else 0  # how far the last window may reach
+        if x.shape[2 + axis] + 2 * layer.padding[axis] + beyond < reach:
             raise ValueError(
                 f"{name}: an input of {x.shape[2]}x{x.shape[3]} with padding={layer.padding} is smaller than a "
                 f"window of kernel_size={layer.kernel_size}"

@@ -74,8 +74,8 @@ def test_paper_flag_and_options_reach_the_configuration(monkeypatch):
     options += ["--seed", "7", "--threads", "2", "--device", "cpu", "--precision", "bfloat16", OUT, "x"]
     with pytest.raises(Caught):
         tagi(["train", "mnist", *options])
-    sizes = {"batch_size": 8, "epochs": 4, "samples": 64, "test_samples": 20}
-    assert seen[1] == configure("mnist", noise=0.3, seed=7, threads=2, precision="bfloat16", **sizes)
+    sizes = {"epochs": 4, "batch_size": 8, "noise": 0.3, "samples": 64, "test_samples": 20}
+    assert seen[1] == configure("mnist", seed=7, threads=2, precision="bfloat16", **sizes)
     with pytest.raises(Caught):
         tagi(["train", "mnist", "--paper", "--noise", "0.5"])
     assert (seen[2].paper, seen[2].noise, seen[2].setting) == (True, 0.5, "paper-noise0.5")
