@@ -1,0 +1,1 @@
+"""Run folders: what was asked for, what was measured, where to go on from."""

@@ -1,0 +1,80 @@
+"""A run under way: a fit whose progress a run folder keeps, and going on where it stopped.
+
+    run = Run.create(folder, config.as_json())
+    training = Training(config, run)
+    for event in training.events():      # a Step after each batch, an EpochEnd after each epoch
+        ...                              # stop whenever you like; training.save() keeps the place
+
+A run continued from any of its checkpoints ends with the same bits as one that was never interrupted (`fitting`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Any, Self
+
+from torchtagi.checkpoint import CheckpointError
+from torchtagi.experiments import data
+from torchtagi.experiments.runs.config import RunConfig
+from torchtagi.experiments.runs.folder import Row, Run, RunError
+from torchtagi.fitting import Fit
+
+
+class RunTraining(Fit):
+    """What the trainings of classifiers and GANs share."""
+
+    config: Any
+    run: Run | None
+    train: data.ImageSet
+
+    @abstractmethod
+    def load_checkpoint(self, run: Run) -> Row:
+        """Become what the run's checkpoint holds; returns what was saved with it."""
+
+    @abstractmethod
+    def write_checkpoint(self, run: Run, position: Row) -> None: ...
+
+    @classmethod
+    def resume(cls, run: Run, config: Any, sets: data.TrainTest | None = None) -> Self:
+        """Go on where `run` was saved, from the beginning if it was killed before its first checkpoint.
+
+        `config` may ask for more epochs than before, if it is open-ended, and for nothing else.
+        """
+        before: RunConfig = type(config).from_json(run.config)
+        asked = config.asdict()
+        for name, value in before.asdict().items():
+            if asked[name] != value and not (name == "epochs" and before.open_ended):
+                raise RunError(f"{run.folder} was started with {name.replace('_', ' ')} {value}, not {asked[name]}")
+        run.clear_leftovers()
+        make: Any = cls  # each kind of training is made of these three
+        training: Self = make(config, run, sets)
+        if run.checkpoint.is_file():
+            extra = training.load_checkpoint(run)
+            try:
+                training.go_to(extra["fit"])
+            except (KeyError, TypeError, ValueError, RuntimeError) as error:
+                raise CheckpointError(f"{run.checkpoint}: its position in the training cannot be read") from error
+        if config.epochs < training.epoch:
+            raise RunError(f"{run.folder} has seen {training.epoch} epochs already, more than {config.epochs}")
+        run.keep_metrics(training.epoch)
+        if config != before:
+            training.run = replace(run, config={**run.config, "epochs": config.epochs})
+            training.run.write_json("config.json", training.run.config)
+        return training
+
+    def save(self) -> None:
+        """Write a checkpoint of this very moment."""
+        if self.run is None:
+            raise RunError("this training has no run folder to save to")
+        self.write_checkpoint(self.run, self.position())
+
+    @property
+    def epoch(self) -> int:
+        """How many whole epochs were learned."""
+        return self.learner.epochs
+
+    def keep(self, row: Row) -> None:
+        if self.run is not None:
+            self.run.add_metrics(row)
+            self.save()
