@@ -25,6 +25,7 @@ import torchtagi as tagi
 from torchtagi import metrics
 from torchtagi.experiments import data
 from torchtagi.experiments import networks as models
+from torchtagi.fitting import epoch_order
 
 NETWORKS = {"mnist-cnn": ("mnist", models.mnist_cnn, 40.0), "cifar-3conv": ("cifar10", models.cifar_3conv, 85.0)}
 NOISES = (0.03, 0.1, 0.3, 1.0)
@@ -48,7 +49,7 @@ def train_cell(
     _, build, limit = NETWORKS[network]
     torch.manual_seed(seed)
     net = build().to(memory_format=torch.channels_last)
-    order = data.epoch_order(len(train), seed, 0)[:samples]
+    order = epoch_order(len(train), seed, 0)[:samples]
     tagi.use_relu_prior(net)
     tagi.match_prior(net, train.images[order[:16]])
     likelihood = tagi.HierarchicalClassification(10, noise_std)
@@ -56,7 +57,8 @@ def train_cell(
     start, alpha, worst = time.perf_counter(), 0.0, 0.0
     steps = 0
     finite = True
-    for x, y in data.batches(train, batch, order=order):
+    for rows in order.split(batch):
+        x, y = train.images[rows], train.labels[rows]
         try:
             tagi.condition(net, likelihood, posterior, x, y, chunk=batch if taken == "whole" else tagi.CHUNK)
         except FloatingPointError:

@@ -10,7 +10,7 @@ from small_gans import SPACE, changed, real, small_gan, state
 from test_gan_training import small
 
 from torchtagi.experiments.gan.heads import ClassLikelihood
-from torchtagi.experiments.gan.pseudo_labels import BLOCK, PseudoLabels, balanced_classes, distorted
+from torchtagi.experiments.gan.pseudo_labels import BLOCK, PseudoLabels, balanced_classes
 from torchtagi.experiments.gan.training import GanTraining
 from torchtagi.gaussian import Gaussian
 
@@ -124,13 +124,3 @@ def test_classes_are_read_with_the_noise_of_pseudo_labels_whatever_the_epoch(dig
     assert torch.equal(*read)
     assert (read[0].exp().amax(1) - 0.1).max() > 0.03, "classes differ"
     assert (gan.heads.classes.log_probs(codes)[0].exp().amax(1) - 0.1).max() < 0.02
-
-
-def test_distorted_copies_follow_the_seed(digits):
-    images = digits.train.images[:8]
-    torch.manual_seed(1)
-    first = distorted(images)
-    torch.manual_seed(1)
-    assert torch.equal(first, distorted(images))
-    assert not torch.equal(first, distorted(images))
-    assert first.shape == images.shape

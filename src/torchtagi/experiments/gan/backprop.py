@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from torchtagi.experiments.data import augment_affine
 from torchtagi.experiments.gan.freezing import frozen
 from torchtagi.experiments.gan.latent import Latents, LatentSpace
 from torchtagi.experiments.gan.model import Gan, Report, likeliest
 from torchtagi.experiments.gan.networks import Networks
-from torchtagi.experiments.gan.pseudo_labels import distorted
 from torchtagi.experiments.gan.tasks import Constants
 
 BETAS = (0.5, 0.999)  # Radford et al. (2016), as Chen et al. use them
@@ -60,7 +60,7 @@ class BackpropGan(Gan):
                 read = likeliest(self.class_log_probs(codes))
                 report["code_error"] = (read != latents.categories).float().mean().item()
         if self.pseudo_labels is not None:
-            copies = self.networks.discriminator(self.noisy(distorted(real))).codes
+            copies = self.networks.discriminator(self.noisy(augment_affine(real))).codes
             loss = loss + self.class_loss(copies, self.pseudo_labels.of_batch(batch, len(real)))
         self.learn("discriminator", loss)
         return report

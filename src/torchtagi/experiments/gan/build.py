@@ -30,8 +30,8 @@ def tagi_gan(config: GanConfig) -> Gan:
     constants, space = config.constants, config.kind.space
     dnet, pnet, qnet, gnet = config.kind.networks
     trunk, labels = dnet(use_running=True), pnet()  # in this order: the seed says what they are
-    codes = qnet(sum(space.category_widths) + space.continuous) if space.has_codes else None
-    networks = Networks(Discriminator(trunk, labels, codes), gnet(space.size))
+    codes = qnet(outputs=sum(space.category_widths) + space.continuous) if space.has_codes else None
+    networks = Networks(Discriminator(trunk, labels, codes), gnet(inputs=space.size))
     scale_prior(networks, space.noise, constants.code_gain, constants.deep_prior)
     multiply_in(networks, PRECISIONS[config.precision])
     channels_last(networks, config.device)
@@ -42,9 +42,9 @@ def backprop_gan(config: GanConfig) -> Gan:
     space = dataclasses.replace(config.kind.space, coding="one-hot")
     dnet, pnet, qnet, gnet = config.kind.networks
     outputs = sum(space.categories) + 2 * space.continuous  # a mean and a variance
-    codes = qnet(outputs, layers=nn) if space.has_codes else None
+    codes = qnet(outputs=outputs, layers=nn) if space.has_codes else None
     discriminator = Discriminator(dnet(layers=nn), pnet(layers=nn), codes)
-    networks = Networks(discriminator, with_batch_norm(gnet(space.size, layers=nn)))
+    networks = Networks(discriminator, with_batch_norm(gnet(inputs=space.size, layers=nn)))
     channels_last(networks, config.device)
     return BackpropGan(networks, space, config.constants, config.batch_size)
 

@@ -24,12 +24,12 @@ from typing import Any
 
 from torch import Tensor
 
+from torchtagi.experiments.data import augment_affine
 from torchtagi.experiments.gan.freezing import frozen
 from torchtagi.experiments.gan.heads import FAKE, REAL, ClassLikelihood, Heads
 from torchtagi.experiments.gan.latent import Latents, LatentSpace
 from torchtagi.experiments.gan.model import Gan, Report, likeliest
 from torchtagi.experiments.gan.networks import DiscriminatorOutput, Networks
-from torchtagi.experiments.gan.pseudo_labels import distorted
 from torchtagi.experiments.gan.tasks import Constants, Noises
 from torchtagi.gaussian import Gaussian, cat
 from torchtagi.inference.update import Update
@@ -68,7 +68,7 @@ class TagiGan(Gan):
 
     def step(self, real: Tensor, batch: int) -> Report:
         if self.pseudo_labels is not None:
-            self.pseudo_label_step(distorted(real), self.pseudo_labels.of_batch(batch, len(real)))
+            self.pseudo_label_step(augment_affine(real), self.pseudo_labels.of_batch(batch, len(real)))
         latents = self.space.sample(len(real)).to(real.device)
         images: Gaussian = self.networks.generator(self.space.encode(latents))
         report = self.discriminator_step(real, images.detach(), latents)

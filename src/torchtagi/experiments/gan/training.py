@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchtagi import checkpoint
 from torchtagi.experiments import data
 from torchtagi.experiments.gan import drawing
 from torchtagi.experiments.gan.build import build_gan, restore_gan
@@ -58,7 +59,7 @@ class GanTraining(RunTraining):
             # the scale, so that images can be shown where the data are not
             "pixels": {"mean": list(pixels.mean), "std": list(pixels.std)},
         }
-        run.save(self.gan.networks, self.gan.state, extra)
+        checkpoint.save(run.checkpoint, self.gan.networks, self.gan.state, extra)
 
     # ---- as a learner (`fitting`) ---------------------------------------------------------------------------
 
