@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+import torch
 
 from torchtagi.experiments.gan.config import GanConfig, configure_gan
 from torchtagi.experiments.gan.tasks import GAN_TASKS
@@ -38,11 +39,16 @@ def test_what_decides_the_outcome_shows_in_the_name():
 
 
 def test_json_round_trip():
-    config = configure_gan("infogan-celeba", samples=50)
+    config = configure_gan("infogan-celeba", samples=50, method="adam")
+    before = torch.get_rng_state()
     content = config.as_json()
+    assert torch.equal(before, torch.get_rng_state()), "it draws from nobody's generator"
     assert GanConfig.from_json(content) == config
-    del content["method"]
-    with pytest.raises(RunError, match="method"):
+    for changes, message in (({"method": 3}, "method must be str, got 3"), ({"paper": "no"}, "paper must be bool")):
+        with pytest.raises(RunError, match=message):
+            GanConfig.from_json({**content, **changes})
+    del content["epochs"]
+    with pytest.raises(RunError, match="does not say its epochs"):
         GanConfig.from_json(content)
 
 

@@ -72,7 +72,7 @@ def test_stopped_anywhere_and_resumed_is_bit_identical(tmp_path, digits, faces, 
             assert event
         training.save()
         torch.manual_seed(99)  # whatever happens in between
-        training = GanTraining.resume(Run.open(run.folder), sets=sets)
+        training = GanTraining.resume(Run.open(run.folder), config, sets)
     for _ in training.events():
         pass
     assert run.checkpoint.read_bytes() == whole.checkpoint.read_bytes()
@@ -168,7 +168,7 @@ def test_opened_gans_draw_what_they_drew(tmp_path, digits):
 @pytest.mark.parametrize("method", ["tagi", "adam"])
 def test_evaluation_is_by_the_average_and_leaves_no_trace(method, digits):
     training = GanTraining(small(method=method, samples=32, epochs=1), sets=digits)
-    list(training.steps())
+    list(training.events())
     gan = training.gan
     before = {key: value.clone() for key, value in gan.networks.state_dict().items()}
     random = torch.get_rng_state()
@@ -188,7 +188,7 @@ def test_gans_in_bfloat16_keep_float32_parameters(digits):
     training = GanTraining(small(samples=16, epochs=1, precision="bfloat16"), sets=digits)
     plain = GanTraining(small(samples=16, epochs=1), sets=digits)
     for each in (training, plain):
-        list(each.steps())
+        list(each.events())
     mine, its = (next(each.gan.networks.generator[3].parameters()) for each in (training, plain))
     assert mine.dtype == torch.float32
     assert not torch.equal(mine, its)

@@ -55,7 +55,7 @@ def outputs(space, points, confidence=3.0):
 def test_codes_are_read_back(space):
     points = space.sample(200, seed=1)
     heads = Heads(space, Noises(1.0, 1.0, 1.0))
-    assert torch.equal(likeliest(heads.classes.log_probs(outputs(space, points))), points.categories)
+    assert torch.equal(likeliest(heads.class_log_probs(outputs(space, points))), points.categories)
 
 
 def test_the_loss_is_the_sum_over_the_codes():

@@ -16,10 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchtagi.experiments.data import augment_affine
-from torchtagi.experiments.gan.freezing import frozen
 from torchtagi.experiments.gan.latent import Latents, LatentSpace
 from torchtagi.experiments.gan.model import Gan, Report, likeliest
-from torchtagi.experiments.gan.networks import Networks
+from torchtagi.experiments.gan.networks import Networks, frozen
 from torchtagi.experiments.gan.tasks import Constants
 
 BETAS = (0.5, 0.999)  # Radford et al. (2016), as Chen et al. use them
