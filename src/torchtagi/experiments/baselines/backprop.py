@@ -46,19 +46,28 @@ class Backprop(Baseline):
 
 
 def make_optimizer(config: BaselineConfig, net: nn.Module) -> torch.optim.Optimizer:
-    """Its rate is set before each step. Its state, zeros, is there from the start, made by a step of rate zero."""
+    """Its rate is set before each step; its state is there from the start."""
     decay = config.number("weight_decay")
     optimizer: torch.optim.Optimizer
     if config.method == "sgd":
         optimizer = torch.optim.SGD(net.parameters(), 0.0, momentum=config.number("momentum"), weight_decay=decay)
     else:
         optimizer = torch.optim.Adam(net.parameters(), 0.0, weight_decay=decay)
-    for parameter in net.parameters():
+    start_state(optimizer)
+    return optimizer
+
+
+def start_state(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Make a new optimizer's state, all zeros, by a step that goes nowhere; returns its tensors."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
-    for value in optimizer_tensors(optimizer).values():
+    optimizer.zero_grad()
+    found = optimizer_tensors(optimizer)
+    for value in found.values():
         value.zero_()
-    return optimizer
+    return found
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

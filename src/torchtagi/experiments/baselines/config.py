@@ -61,7 +61,7 @@ class BaselineConfig(ClassifierConfig):
 
     def build(self, train: ImageSet) -> Any:
         """The baseline before its first step."""
-        from torchtagi.experiments.baselines.learners import LEARNERS  # they import this module
+        from torchtagi.experiments.baselines import LEARNERS  # they import this module
 
         return LEARNERS[self.method](self, len(train))
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from torchtagi.experiments.baselines.backprop import start_state
 from torchtagi.experiments.data import augment_affine
 from torchtagi.experiments.gan.latent import Latents, LatentSpace
 from torchtagi.experiments.gan.model import Gan, Report, likeliest
@@ -36,7 +37,10 @@ class BackpropGan(Gan):
             "discriminator": torch.optim.Adam(networks.discriminator.parameters(), DISCRIMINATOR_LR, betas=BETAS),
             "generator": torch.optim.Adam(networks.generator.parameters(), GENERATOR_LR, betas=BETAS),
         }
-        self.state["moments"] = AdamMoments(self.optimisers)
+        self.state["moments"] = moments = nn.Module()  # buffers, so that a checkpoint keeps them
+        for part, optimiser in self.optimisers.items():
+            for key, tensor in start_state(optimiser).items():
+                moments.register_buffer(f"{part}_{key.replace('.', '_')}", tensor)
         self.class_weight = 1.0 if self.pseudo_labels is None else CLASS_WEIGHT
 
     def begin_epoch(self, epoch: int) -> None:
@@ -125,20 +129,3 @@ def with_batch_norm(net: nn.Module) -> nn.Module:
             layers.append(norm(before.out_features if isinstance(before, nn.Linear) else before.out_channels))
         layers.append(layer)
     return nn.Sequential(*layers, nn.Tanh())
-
-
-class AdamMoments(nn.Module):
-    """The optimisers' moments as buffers, so that a checkpoint keeps them: the very tensors Adam writes to."""
-
-    def __init__(self, optimisers: dict[str, torch.optim.Adam]) -> None:
-        super().__init__()
-        for name, optimiser in optimisers.items():
-            for place, parameter in enumerate(optimiser.param_groups[0]["params"]):
-                state = {
-                    "step": torch.zeros(()),
-                    "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
-                    "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
-                }
-                optimiser.state[parameter] = state
-                for key, tensor in state.items():
-                    self.register_buffer(f"{name}_{place}_{key}", tensor)

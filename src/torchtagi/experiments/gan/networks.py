@@ -88,23 +88,22 @@ def frozen(module: nn.Module) -> Iterator[None]:
 
     Its running statistics are not mixed with the same batch again: where they are the scale (`use_running`) the
     layer runs as in evaluation, which is the same scale without the mixing; whatever else writes to a buffer is
-    undone. Messages still reach the means of Gaussian parameters, where `Update(frozen=...)` counts the uncertainty of what
-    it does not change. Nothing applies them. Other parameters receive no gradient.
+    undone. Messages still reach the means of Gaussian parameters, where `Update(frozen=...)` counts the uncertainty
+    of what it does not change. Nothing applies them. Other parameters receive no gradient.
     """
     means = {id(part.mean) for part in module.modules() if isinstance(part, GaussianParameter)}
     silenced = [p for p in module.parameters() if p.requires_grad and id(p) not in means]
-    norms = [
-        part for part in module.modules() if isinstance(part, BatchNorm) and part.use_running and part.training
-    ]
-    for parameter in silenced:
-        parameter.requires_grad_(False)
-    for norm in norms:
-        norm.eval()
+    norms = [m for m in module.modules() if isinstance(m, BatchNorm) and m.use_running and m.training]
+
+    def learn(learns: bool) -> None:
+        for parameter in silenced:
+            parameter.requires_grad_(learns)
+        for norm in norms:
+            norm.train(learns)
+
+    learn(False)
     try:
         with buffers_kept(module):
             yield
     finally:
-        for parameter in silenced:
-            parameter.requires_grad_(True)
-        for norm in norms:
-            norm.train()
+        learn(True)
