@@ -8,8 +8,6 @@ Deep ensembles (Lakshminarayanan et al. 2017) average several networks of differ
 same batches: their initialisation is by far the larger part of an ensemble's diversity (Fort et al. 2019).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext

@@ -1,7 +1,5 @@
 """What all baselines share: an ordinary network that learns by a loss, draws for predictions, and a checkpoint."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator

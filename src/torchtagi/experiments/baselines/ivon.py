@@ -7,8 +7,6 @@ first h + δ/N, which makes the first steps SGD's for any N; as its momentum is 
 rate is like that of torch's SGD times 1/(1 − momentum). A step costs one backward pass a drawn network.
 """
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from typing import Any
 

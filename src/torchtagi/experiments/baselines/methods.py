@@ -6,8 +6,6 @@ such as the rate of dropout, tried at the grid's best cell. VOGN's and IVON's le
 their modules), so that the same few serve for any number of images.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import itertools
 import math

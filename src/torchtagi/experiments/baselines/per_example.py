@@ -11,8 +11,6 @@ One backward pass gives g for all layers; it skips the weights' own gradients, w
 With batch norm an example's loss depends on the others; G is then its share of the batch's gradient, as in VOGN.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@
 another data set from the task's own. `evaluate` does both for a run and writes the result into its folder.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -8,8 +8,6 @@ of a class; with p̄ their mean, the law of total variance of the indicator 1[cl
 A single ordinary network is the case K = 1: all of its uncertainty is aleatoric.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

@@ -8,8 +8,6 @@ locked by the one that trains it, and the others go on to the next. The operatin
 that dies.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping

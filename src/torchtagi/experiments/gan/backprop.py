@@ -7,8 +7,6 @@ pixels lie within ±1 of their mean. D always sees real and generated images in 
 Normalised apart, as usual, D wins outright with the paper's Dnet, whose first layer has a batch norm.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

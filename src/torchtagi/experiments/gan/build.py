@@ -1,7 +1,5 @@
 """A GAN from a configuration, or from a run folder."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import torch

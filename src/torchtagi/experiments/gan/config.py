@@ -8,11 +8,10 @@ from typing import Any
 import torch
 
 from torchtagi.experiments.gan.tasks import Constants, GanTask, find_gan_task
-from torchtagi.experiments.runs.config import RunConfig, check_device
+from torchtagi.experiments.runs.config import RunConfig, check_device, described
 from torchtagi.nn.affine import PRECISIONS
 
 METHODS = ("tagi", "adam")
-IN_NAME = {"batch_size": "batch", "samples": "samples", "test_samples": "testsamples"}
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,6 @@ class GanConfig(RunConfig):
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
         if self.method != "tagi" and (self.paper or self.precision != "float32"):
             raise ValueError("--paper and --precision go with method tagi")
-        if not isinstance(self.judge, str | None):
-            raise ValueError(f"judge must be a run folder, `quick` or None, got {self.judge!r}")
         if self.judge is not None and not self.kind.has_digits:
             raise ValueError(f"{self.task} has no digits for a judge to read: it takes --judge none only")
         self.check_sizes(samples=2)
@@ -63,8 +60,6 @@ def configure_gan(
         "batch_size": 16,
         "judge": "quick" if kind.has_digits else None,
     }
-    setting = "paper" if paper else "default" if method == "tagi" else method
-    differing = [name for name in IN_NAME if name in changes and changes[name] != base.get(name)]
-    setting += "".join(f"-{IN_NAME[name]}{changes[name]}" for name in differing)
+    setting = described("paper" if paper else "default" if method == "tagi" else method, changes, base)
     chosen = {"task": task, "network": kind.network, "setting": setting, "method": method, "paper": paper}
     return GanConfig(**{**base, **changes, **chosen, "device": device})

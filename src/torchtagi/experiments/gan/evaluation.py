@@ -8,8 +8,6 @@ fake_as_fake, …          Pnet's mean probability of "generated" for generated 
 neighbour_ratio, …       distances to the nearest training image
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

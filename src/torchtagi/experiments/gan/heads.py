@@ -4,8 +4,6 @@ Pnet   −1 for a real image, +1 for a generated one, with noise σ_P
 Qnet   each category's path in its class tree with noise σ_Q, each continuous code with a noise of its own
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -3,8 +3,6 @@
 Any `tagi train mnist` run can be one; `quick_judge` trains an ordinary network on the real digits in half a minute.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -8,8 +8,6 @@ width   in a stroke of width w the mean distance of the ink to the edge is w/4, 
         first enlarged, which makes grey edges count for what they are.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The networks of a GAN, as the paper's Figures 1 and 2 draw them, and the scale of their prior."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager

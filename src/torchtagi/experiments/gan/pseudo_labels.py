@@ -11,8 +11,6 @@ finds likeliest, up to an entropy that makes it quick to find (Sinkhorn's iterat
 digits do not have equal shares; in a block of hundreds they nearly do (docs/design.md has figures).
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

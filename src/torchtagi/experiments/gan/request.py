@@ -4,8 +4,6 @@
 2,3,5        several                   all          every class of a category
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -18,8 +18,6 @@ frozen share for noise that is independent from image to image; but generated im
 of D is shared by all of them, and q_F is up to the batch's size times larger.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The GANs that can be trained: data, latent space, the networks of Appendix B, and the constants of a step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple

@@ -4,8 +4,6 @@ A resumed run is the same to the bit: the order of the images depends on seed an
 from torch's global generator, whose state is in the checkpoint, and evaluation draws from generators of its own.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -5,8 +5,6 @@ ordinary one that backprop trains. "Pooling" in the paper's tables is average po
 the nodes of the ten-class tree; an ordinary network has its classes instead.
 """
 
-from __future__ import annotations
-
 from types import ModuleType
 
 from torch import nn as torch_nn

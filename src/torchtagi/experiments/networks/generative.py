@@ -6,8 +6,6 @@ table says 3072); the CelebA Gnet's last layer has stride 1, because it keeps 32
 classifiers, `layers=torch.nn` builds the ordinary twin that backprop trains.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise

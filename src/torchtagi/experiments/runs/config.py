@@ -88,6 +88,19 @@ class ClassifierConfig(RunConfig):
         return data.TrainTest(train, sets.test.subset(slice(self.test_samples)))
 
 
+IN_NAME = {"batch_size": "batch", "samples": "samples", "test_samples": "test", "noise": "noise"}
+
+
+def described(setting: str, changes: dict[str, Any], base: dict[str, Any]) -> str:
+    """A setting with what differs from it, for the names of runs: results of different settings never share one.
+    How long a run is does not change what it is after each epoch, and is left out."""
+    for name, short in IN_NAME.items():
+        value = changes.get(name)
+        if value is not None and value != base.get(name):
+            setting += f"-{short}{value:g}" if isinstance(value, float) else f"-{short}{value}"
+    return setting + ("-plain" if base.get("augment") and not changes.get("augment", True) else "")
+
+
 KINDS: dict[str, Any] = {"int": int, "float": int | float, "str": str, "bool": bool, "None": type(None)}
 
 

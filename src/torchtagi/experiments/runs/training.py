@@ -8,8 +8,6 @@
 A run continued from any of its checkpoints ends with the same bits as one that was never interrupted (`fitting`).
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import asdict, replace
 from typing import Any, Self
