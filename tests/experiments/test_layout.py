@@ -16,7 +16,9 @@ from torchtagi.inference.update import Update
 PACKAGE = Path(torchtagi.__file__).parent
 EXPERIMENTS = "torchtagi.experiments"
 LIBRARY = sorted(
-    path for path in PACKAGE.rglob("*.py") if not path.is_relative_to(PACKAGE / "experiments") and path.stem != "__main__"
+    path
+    for path in PACKAGE.rglob("*.py")
+    if not path.is_relative_to(PACKAGE / "experiments") and path.stem != "__main__"
 )
 
 
@@ -50,7 +52,7 @@ def test_imports_are_read_as_python_reads_them(tmp_path, monkeypatch):
     ):
         (tmp_path / "nn" / "layer.py").write_text(text)
         assert any(map(is_experiment, imported(tmp_path / "nn" / "layer.py"))), text
-    (tmp_path / "nn" / "layer.py").write_text("from . import experiments\nfrom torchtagi import experiments_of_mine")
+    (tmp_path / "nn" / "layer.py").write_text("from . import experiments\nfrom torchtagi import experiments2")
     assert not any(map(is_experiment, imported(tmp_path / "nn" / "layer.py")))
 
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from torchtagi.experiments import networks as models
+from torchtagi.experiments.networks import generative
 from torchtagi.gaussian import Gaussian
 
 NETWORKS = {
@@ -64,13 +65,10 @@ def test_output_is_a_gaussian_with_positive_variance():
     assert z.var.min() > 0
 
 
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_every_norm_of_a_resnet_stands_where_asked(norm_first):
-    net = models.resnet18(width=4, norm_first=norm_first)
-    parts = [type(part).__name__ for part in net.modules()]
+def test_every_norm_of_a_resnet_stands_behind_its_relu():
+    parts = [type(part).__name__ for part in models.resnet18(width=4).modules()]
     order = [name for name in parts if name in ("Conv2d", "ReLU", "BatchNorm2d")]
-    wanted = ["Conv2d", "BatchNorm2d", "ReLU"] if norm_first else ["Conv2d", "ReLU", "BatchNorm2d"]
-    assert order == wanted * 20
+    assert order == ["Conv2d", "ReLU", "BatchNorm2d"] * 20
 
 
 def test_unknown_norm_is_named():
@@ -80,28 +78,28 @@ def test_unknown_norm_is_named():
 
 GENERATIVE = {
     "mnist": (
-        (models.mnist_dnet, (1, 28, 28), (512,)),
-        (models.mnist_pnet, (512,), (1,)),
-        (models.mnist_qnet, (512,), (13,)),
-        (models.mnist_gnet, (75,), (1, 28, 28)),
+        (generative.mnist_dnet, (1, 28, 28), (512,)),
+        (generative.mnist_pnet, (512,), (1,)),
+        (generative.mnist_qnet, (512,), (13,)),
+        (generative.mnist_gnet, (75,), (1, 28, 28)),
     ),
     "celeba": (
-        (models.celeba_dnet, (3, 32, 32), (256,)),
-        (models.celeba_pnet, (256,), (1,)),
-        (models.celeba_qnet, (256,), (110,)),
-        (models.celeba_gnet, (238,), (3, 32, 32)),
+        (generative.celeba_dnet, (3, 32, 32), (256,)),
+        (generative.celeba_pnet, (256,), (1,)),
+        (generative.celeba_qnet, (256,), (110,)),
+        (generative.celeba_gnet, (238,), (3, 32, 32)),
     ),
 }
 # the units behind each convolution and fully connected layer, as Appendix B.2's tables list them, corrected
 TABLES = {
-    models.mnist_dnet: [(32, 28, 28), (32, 14, 14), (64, 14, 14), (64, 7, 7), (512,)],
-    models.mnist_qnet: [(300,), (13,)],
-    models.mnist_gnet: [(3136,), (64, 7, 7), (32, 14, 14), (1, 28, 28)],
-    models.celeba_dnet: [
+    generative.mnist_dnet: [(32, 28, 28), (32, 14, 14), (64, 14, 14), (64, 7, 7), (512,)],
+    generative.mnist_qnet: [(300,), (13,)],
+    generative.mnist_gnet: [(3136,), (64, 7, 7), (32, 14, 14), (1, 28, 28)],
+    generative.celeba_dnet: [
         *((32, 32, 32), (32, 16, 16), (32, 16, 16), (32, 8, 8), (64, 8, 8), (64, 4, 4), (256,)),
     ],
-    models.celeba_qnet: [(256,), (110,)],
-    models.celeba_gnet: [
+    generative.celeba_qnet: [(256,), (110,)],
+    generative.celeba_gnet: [
         *((1024,), (64, 4, 4), (64, 8, 8), (32, 16, 16), (32, 32, 32), (32, 32, 32), (3, 32, 32)),
     ],
 }
@@ -133,7 +131,7 @@ def test_infogans_have_the_papers_number_of_weights(name, millions):
 
 
 def test_discriminator_trunks_normalise_by_running_statistics_if_asked():
-    for build in (models.mnist_dnet, models.celeba_dnet):
+    for build in (generative.mnist_dnet, generative.celeba_dnet):
         flags = [part.use_running for part in build(use_running=True) if hasattr(part, "use_running")]
         assert flags == [True] * len(flags)
         assert flags

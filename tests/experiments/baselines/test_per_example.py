@@ -30,11 +30,11 @@ def by_func(net, x, y):
 
 
 def strange_net():
-    """Strides, dilation, padding, missing biases."""
+    """Strides, padding, missing biases."""
     return nn.Sequential(
         nn.Conv2d(2, 3, (3, 2), stride=2, padding=(1, 0), bias=False),
         nn.Tanh(),
-        nn.Conv2d(3, 4, 2, dilation=2, padding=1),
+        nn.Conv2d(3, 4, (2, 3), stride=(1, 2), padding=1),
         nn.Flatten(),
         nn.LazyLinear(5, bias=False),
         nn.ReLU(),
@@ -78,7 +78,13 @@ def test_with_batch_norm_the_shares_add_up_to_the_batchs_gradient():
 
 
 @pytest.mark.parametrize(
-    "layer", [nn.BatchNorm2d(2), nn.Conv2d(2, 2, 3, groups=2), nn.Conv2d(2, 2, 3, padding="same")]
+    "layer",
+    [
+        nn.BatchNorm2d(2),
+        nn.Conv2d(2, 2, 3, groups=2),
+        nn.Conv2d(2, 2, 3, padding="same"),
+        nn.Conv2d(2, 2, 2, dilation=2),
+    ],
 )
 def test_other_layers_with_parameters_are_named(layer):
     net = nn.Sequential(layer, nn.Flatten())

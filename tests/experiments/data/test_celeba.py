@@ -1,6 +1,7 @@
 """CelebA: the array, the official images, and the way from one to the other."""
 
 import builtins
+import errno
 import io
 import zipfile
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from torchtagi.experiments.data import DataError, celeba, load
+from torchtagi.experiments.data import DataError, celeba, files, load
 from torchtagi.experiments.data.celeba import shrink
 
 
@@ -36,17 +37,13 @@ def jpeg(colour: tuple[int, int, int], size: tuple[int, int] = (178, 218), borde
 COLOURS = {"000001.jpg": (200, 30, 40), "000002.jpg": (20, 180, 60), "000003.jpg": (10, 50, 220)}
 
 
-def write_jpegs(root: Path, zipped: bool = False, partition: str | None = None) -> Path:
+def write_jpegs(root: Path, partition: str | None = None, **changed: bytes) -> Path:
+    """The official zip file; `changed` has the content of some images by their number."""
     folder = root / "celeba"
-    folder.mkdir(parents=True)
-    if zipped:
-        with zipfile.ZipFile(folder / "img_align_celeba.zip", "w") as archive:
-            for name in reversed(COLOURS):
-                archive.writestr(f"img_align_celeba/{name}", jpeg(COLOURS[name]))
-    else:
-        (folder / "img_align_celeba").mkdir()
-        for name, colour in COLOURS.items():
-            (folder / "img_align_celeba" / name).write_bytes(jpeg(colour))
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(folder / "img_align_celeba.zip", "w") as archive:
+        for name in reversed(COLOURS):
+            archive.writestr(f"img_align_celeba/{name}", changed.get(f"n{name[5]}", jpeg(COLOURS[name])))
     if partition is not None:
         (folder / "list_eval_partition.txt").write_text(partition)
     return folder
@@ -107,11 +104,10 @@ def test_resizing_filters_before_it_samples() -> None:
     assert np.abs(face - 128).max() < 20
 
 
-@pytest.mark.parametrize("zipped", [False, True], ids=["folder", "zip"])
 def test_official_images_are_converted_once_in_the_order_of_their_names(
-    root: Path, empty_world: Path, zipped: bool, monkeypatch: pytest.MonkeyPatch
+    root: Path, empty_world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = write_jpegs(root, zipped, "000001.jpg 0\n000002.jpg 2\n000003.jpg 0\n")
+    folder = write_jpegs(root, "000001.jpg 0\n000002.jpg 2\n000003.jpg 0\n")
     before = sorted(folder.iterdir())
     reports: list[tuple[int, int | None]] = []
     train = load("celeba", "train", progress=lambda done, total: reports.append((done, total)))
@@ -128,21 +124,30 @@ def test_official_images_are_converted_once_in_the_order_of_their_names(
 
 
 def test_a_bad_image_stops_the_conversion_and_leaves_nothing(root: Path, empty_world: Path) -> None:
-    folder = write_jpegs(root)
-    bad = folder / "img_align_celeba" / "000002.jpg"
     for content, complaint in (
         (jpeg((1, 2, 3), size=(64, 64)), r"000002\.jpg is 64 × 64, expected 178 × 218"),
         (b"GIF89a nonsense", r"000002\.jpg is not a readable JPEG"),
         (jpeg((1, 2, 3))[:700], r"000002\.jpg is not a readable JPEG"),
     ):
-        bad.write_bytes(content)
+        write_jpegs(root, n2=content)
         with pytest.raises(DataError, match=complaint):
             load("celeba", "train")
         assert not empty_world.exists()
 
 
+def test_a_full_disk_while_converting(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_jpegs(root)
+
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "write_atomically", full)
+    with pytest.raises(DataError, match=r"images\.npy cannot be written: no space left on the disk; free some"):
+        load("celeba", "train")
+
+
 def test_bad_containers_and_lists_are_refused(root: Path) -> None:
-    folder = write_jpegs(root, zipped=True, partition="000001.jpg 0\n000002.jpg 1\n")
+    folder = write_jpegs(root, partition="000001.jpg 0\n000002.jpg 1\n")
     with pytest.raises(DataError, match=r"list_eval_partition\.txt does not list 000003\.jpg"):
         load("celeba", "train")
     (folder / "list_eval_partition.txt").write_text("000001.jpg train\n")

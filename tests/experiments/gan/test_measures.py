@@ -9,8 +9,16 @@ import torch
 from torchtagi.experiments.classify.evaluation import load_model
 from torchtagi.experiments.gan.judge import judge_from_run, quick_judge
 from torchtagi.experiments.gan.latent import LatentSpace
-from torchtagi.experiments.gan.measures import code_measures, copying, frechet_distance, nearest_distance
-from torchtagi.experiments.gan.strokes import code_effects, correlation, slant, stroke_width
+from torchtagi.experiments.gan.measures import (
+    code_effects,
+    code_measures,
+    copying,
+    correlation,
+    frechet_distance,
+    nearest_distance,
+    slant,
+    stroke_width,
+)
 
 
 def bar(slope=0.0, width=3.0, side=28, height=20):

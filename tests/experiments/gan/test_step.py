@@ -7,10 +7,9 @@ import torch
 from small_gans import SPACE, changed, generate, latents, networks, real, small_gan, state
 
 import torchtagi as tagi
-from torchtagi.experiments.gan.freezing import frozen
 from torchtagi.experiments.gan.heads import FAKE, REAL
 from torchtagi.experiments.gan.latent import LatentSpace
-from torchtagi.experiments.gan.networks import scale_prior
+from torchtagi.experiments.gan.networks import frozen, scale_prior
 from torchtagi.experiments.gan.step import decayed
 from torchtagi.experiments.gan.tasks import Noises
 from torchtagi.gaussian import cat
@@ -46,7 +45,8 @@ def test_the_message_to_dnet_is_the_sum_of_both_heads():
     gan.networks.discriminator.eval()  # so that three passes see the same statistics
     found = []
     for heads in (("labels",), ("codes",), ("labels", "codes")):
-        gan.zero_grad()
+        gan.discriminator_update.zero_grad()
+        gan.generator_update.zero_grad()
         output = gan.networks.discriminator(images)
         loss = 0.0
         if "labels" in heads:
@@ -122,7 +122,8 @@ def test_the_papers_generator_step_by_hand():
         output = gan.networks.discriminator(generate(gan, points))
         (gan.heads.label_loss(output.labels, REAL) + gan.heads.code_loss(output.codes, points)).backward()
     sent = messages(gan.networks.generator)
-    gan.zero_grad()
+    gan.discriminator_update.zero_grad()
+    gan.generator_update.zero_grad()
     gan.generator_step(generate(gan, points), points)
     for name, message in sent.items():
         var = before[name.removesuffix("mean") + "var"] if name.endswith("mean") else before[name]
@@ -206,9 +207,9 @@ def test_noises_decay_each_epoch_to_a_floor_that_does_not_raise_them():
         *(
             part.noise_std.item()
             for heads in (gan.heads, gan.generator_heads)
-            for part in (heads.labels, heads.classes.codes[0], heads.continuous)
+            for part in (heads.labels, heads.classes[0], heads.continuous)
         ),
-        gan.pseudo_label_likelihood.codes[0].noise_std.item(),
+        gan.pseudo_label_heads.classes[0].noise_std.item(),
     ]
     assert found == pytest.approx([0.975**2 * std for std in (4.0, 3.0, 0.5, 2.0, 1.0, 0.5, 0.8)])
 

@@ -8,18 +8,17 @@ Deep ensembles (Lakshminarayanan et al. 2017) average several networks of differ
 same batches: their initialisation is by far the larger part of an ensemble's diversity (Fort et al. 2019).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from torchtagi.experiments.baselines.baseline import Baseline, module_tensors, ordinary_network
+from torchtagi.experiments.baselines.baseline import Baseline
 from torchtagi.experiments.baselines.config import BaselineConfig
-from torchtagi.experiments.classify.prediction import softmax
 
 
 class Backprop(Baseline):
@@ -27,11 +26,7 @@ class Backprop(Baseline):
 
     def __init__(self, config: BaselineConfig, images: int) -> None:
         super().__init__(config, images)
-        self.net = self.build(config)
         self.optimizer = make_optimizer(config, self.net)
-
-    def build(self, config: BaselineConfig) -> nn.Module:
-        return ordinary_network(config)
 
     def step(self, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
         self.net.train()
@@ -44,29 +39,33 @@ class Backprop(Baseline):
         self.optimizer.step()
         return logits.detach().softmax(1), loss.item()
 
-    def draws(self, images: Tensor, count: int) -> Iterator[Tensor]:
-        """There is but one network to draw."""
-        self.net.eval()
-        yield softmax(self.net, images)
-
     def state(self) -> dict[str, Tensor]:
-        return {**module_tensors(self.net), **optimizer_tensors(self.optimizer)}
+        return {**super().state(), **optimizer_tensors(self.optimizer)}
 
 
 def make_optimizer(config: BaselineConfig, net: nn.Module) -> torch.optim.Optimizer:
-    """Its rate is set before each step. Its state, zeros, is there from the start, made by a step of rate zero."""
+    """Its rate is set before each step; its state is there from the start."""
     decay = config.number("weight_decay")
     optimizer: torch.optim.Optimizer
     if config.method == "sgd":
         optimizer = torch.optim.SGD(net.parameters(), 0.0, momentum=config.number("momentum"), weight_decay=decay)
     else:
         optimizer = torch.optim.Adam(net.parameters(), 0.0, weight_decay=decay)
-    for parameter in net.parameters():
+    start_state(optimizer)
+    return optimizer
+
+
+def start_state(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Make a new optimizer's state, all zeros, by a step that goes nowhere; returns its tensors."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
-    for value in optimizer_tensors(optimizer).values():
+    optimizer.zero_grad()
+    found = optimizer_tensors(optimizer)
+    for value in found.values():
         value.zero_()
-    return optimizer
+    return found
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -92,16 +91,14 @@ def add_dropout(net: nn.Module, rate: float) -> nn.Module:
 class McDropout(Backprop):
     """Adam on a network with dropout; in prediction everything else is in evaluation mode."""
 
-    def build(self, config: BaselineConfig) -> nn.Module:
-        return add_dropout(ordinary_network(config), config.number("rate"))
+    def build(self) -> nn.Module:
+        return add_dropout(super().build(), self.config.number("rate"))
 
-    def draws(self, images: Tensor, count: int) -> Iterator[Tensor]:
-        self.net.eval()
+    def drawn(self) -> AbstractContextManager[Any]:
         for part in self.net.modules():
             if isinstance(part, nn.Dropout):
                 part.train()
-        for _ in range(count):
-            yield softmax(self.net, images)
+        return nullcontext()
 
 
 class Ensemble(Baseline):
@@ -116,6 +113,9 @@ class Ensemble(Baseline):
         for member in self.members:
             member.steps = self.steps
         torch.manual_seed(config.seed)
+
+    def build(self) -> nn.Module:
+        return nn.ModuleList()  # its members have the networks
 
     def step(self, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
         probs, losses = zip(*(member.step(x, y) for member in self.members), strict=True)

@@ -1,10 +1,9 @@
 """What all baselines share: an ordinary network that learns by a loss, draws for predictions, and a checkpoint."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from torchtagi import checkpoint
 from torchtagi.checkpoint import CheckpointError
 from torchtagi.experiments.baselines.config import BaselineConfig
-from torchtagi.experiments.classify.prediction import channels_last, from_draws
+from torchtagi.experiments.classify.prediction import channels_last, from_draws, softmax
 from torchtagi.experiments.runs.folder import Row
 from torchtagi.fitting import Batches
 from torchtagi.prediction import ClassPrediction
@@ -34,18 +33,30 @@ class Baseline(ABC):
         self.unfinished = False
         """Whether it is being trained: a network loaded from a checkpoint is taken as it is."""
         torch.manual_seed(config.seed)
+        self.net = channels_last(self.build(), config.device)
+
+    def build(self) -> nn.Module:
+        return self.config.build_network()
 
     @abstractmethod
     def step(self, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
         """Learn a batch; returns its class probabilities, up to a factor, and its mean loss before the step."""
 
-    @abstractmethod
-    def draws(self, images: Tensor, count: int) -> Iterator[Tensor]:
-        """The probabilities (N, C) of `count` networks drawn from what was learned."""
+    def drawn(self) -> AbstractContextManager[Any]:
+        """While it lasts, `net` is drawn from what was learned; where there is but one network, it is that."""
+        return nullcontext()
 
-    @abstractmethod
+    def draws(self, images: Tensor, count: int) -> Iterator[Tensor]:
+        """The probabilities (N, C) of `count` networks drawn."""
+        self.net.eval()
+        for _ in range(count):
+            with self.drawn():
+                probs = softmax(self.net, images)
+            yield probs
+
     def state(self) -> dict[str, Tensor]:
         """The tensors themselves, no copies, that the next step and the next prediction depend on."""
+        return {f"net.{key}": value for key, value in self.net.state_dict().items()}
 
     @property
     def learning_rate(self) -> float:
@@ -127,11 +138,3 @@ class Baseline(ABC):
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{path}: is not one of this {self.config.method} run ({error})") from error
         return extra
-
-
-def ordinary_network(config: BaselineConfig) -> nn.Module:
-    return channels_last(config.build_network(), config.device)
-
-
-def module_tensors(module: nn.Module) -> dict[str, Tensor]:
-    return {f"net.{key}": value for key, value in module.state_dict().items()}

@@ -61,7 +61,7 @@ class BaselineConfig(ClassifierConfig):
 
     def build(self, train: ImageSet) -> Any:
         """The baseline before its first step."""
-        from torchtagi.experiments.baselines.learners import LEARNERS  # they import this module
+        from torchtagi.experiments.baselines import LEARNERS  # they import this module
 
         return LEARNERS[self.method](self, len(train))
 
@@ -79,7 +79,7 @@ class BaselineConfig(ClassifierConfig):
         return task.network(self.network).build(len(task.classes), layers=torch.nn)
 
     def as_json(self) -> Row:
-        with torch.random.fork_rng(devices=[]):
+        with torch.device("meta"):  # draws nothing from anybody's generator
             weights = sum(parameter.numel() for parameter in self.build_network().parameters())
         return {**super().as_json(), "parameters": weights * self.count("members")}
 
@@ -94,16 +94,7 @@ def configure_baseline(
     """A method's defaults with `changes`. The images, their augmentation and their number are TAGI's own."""
     kind, tagi = find_method(method), configure(task, network)
     values = kind.hyperparameters(hyperparameters or {})
-    base: dict[str, Any] = {
-        "network": tagi.network,
-        "setting": "-".join(filter(None, (method, kind.describe(values)))),
-        "seed": 0,
-        "epochs": tagi.epochs,
-        "batch_size": BATCH_SIZE,
-        "augment": tagi.augment,
-        "samples": None,
-        "test_samples": None,
-        "device": "cpu",
-        "threads": tagi.threads,
-    }
-    return BaselineConfig(task=task, method=method, hyperparameters=values, **{**base, **changes})
+    setting = "-".join(filter(None, (method, kind.describe(values))))
+    own = {"setting": setting, "batch_size": BATCH_SIZE, "method": method, "hyperparameters": values}
+    shared = {name: getattr(tagi, name) for name in ("task", "network", "epochs", "augment", "threads")}
+    return BaselineConfig(**{**shared, **own, **changes})

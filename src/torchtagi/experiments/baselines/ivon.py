@@ -7,18 +7,16 @@ first h + δ/N, which makes the first steps SGD's for any N; as its momentum is 
 rate is like that of torch's SGD times 1/(1 − momentum). A step costs one backward pass a drawn network.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from torchtagi.experiments.baselines.baseline import Baseline, module_tensors, ordinary_network
+from torchtagi.experiments.baselines.baseline import Baseline
 from torchtagi.experiments.baselines.config import BaselineConfig
 from torchtagi.experiments.baselines.methods import METHODS
-from torchtagi.experiments.classify.prediction import softmax
 
 
 class Ivon(Baseline):
@@ -29,7 +27,6 @@ class Ivon(Baseline):
         from ivon import IVON
 
         super().__init__(config, images)
-        self.net = ordinary_network(config)
         self.optimizer = IVON(
             self.net.parameters(),
             lr=0.0,  # set before each step
@@ -56,16 +53,13 @@ class Ivon(Baseline):
         probs, losses = zip(*found, strict=True)
         return torch.stack(probs).mean(0), sum(losses) / len(losses)
 
-    def draws(self, images: Tensor, count: int) -> Iterator[Tensor]:
-        self.net.eval()
-        for _ in range(count):
-            with self.optimizer.sampled_params():
-                probs = softmax(self.net, images)
-            yield probs
+    def drawn(self) -> AbstractContextManager[Any]:
+        sampled: AbstractContextManager[Any] = self.optimizer.sampled_params()
+        return sampled
 
     def state(self) -> dict[str, Tensor]:
         group = self.optimizer.param_groups[0]
-        return {**module_tensors(self.net), "momentum": group["momentum"], "curvature": group["hess"]}
+        return {**super().state(), "momentum": group["momentum"], "curvature": group["hess"]}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         super().load(tensors)

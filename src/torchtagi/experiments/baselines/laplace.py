@@ -15,8 +15,6 @@ hardly change any more, and it spares a pass. A prediction takes one pass: only 
 The package `laplace-torch` is not used, as it installs torchvision and ten more packages, one of them an alpha.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

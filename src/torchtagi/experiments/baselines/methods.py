@@ -6,8 +6,6 @@ such as the rate of dropout, tried at the grid's best cell. VOGN's and IVON's le
 their modules), so that the same few serve for any number of images.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import itertools
 import math
@@ -22,7 +20,7 @@ SHORT = {"learning_rate": "lr", "prior_precision": "prior"}
 FRACTIONS = ("rate", "momentum", "curvature_rate")
 
 
-def grid(rates: Sequence[float]) -> tuple[Hyperparameters, ...]:
+def grid(*rates: float) -> tuple[Hyperparameters, ...]:
     """Each learning rate with each schedule."""
     return tuple({"learning_rate": r, "schedule": s} for r, s in itertools.product(rates, SCHEDULES))
 
@@ -80,7 +78,8 @@ def check(name: str, value: object, default: Value) -> tuple[bool, str]:
 
 DRAWS = 30  # networks drawn for a prediction
 ADAM: Mapping[str, Value] = {"learning_rate": 1e-3, "schedule": "constant", "weight_decay": 0.0}
-ADAM_GRID = grid((3e-4, 1e-3, 3e-3, 1e-2, 3e-2))
+ADAM_GRID = grid(3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+DROPOUT: Mapping[str, Value] = {**ADAM, "rate": 0.1, "draws": DRAWS}
 SGD: Mapping[str, Value] = {"learning_rate": 0.03, "schedule": "constant", "weight_decay": 5e-4, "momentum": 0.9}
 VOGN: Mapping[str, Value] = {
     **{"learning_rate": 0.1, "schedule": "constant", "prior_precision": 1.0, "damping": 1000.0},
@@ -91,36 +90,18 @@ IVON: Mapping[str, Value] = {
     **{"momentum": 0.9, "curvature_rate": 1e-4, "mc_samples": 1, "draws": DRAWS},
 }
 
+SGD_GRID, IVON_GRID = grid(0.01, 0.03, 0.1, 0.3), grid(0.1, 0.3, 1.0, 3.0)
+VOGN_TITLE = "VOGN, natural-gradient variational inference"
+
 METHODS: Mapping[str, Method] = {
     method.name: method
     for method in (
-        Method("sgd", "backpropagation, SGD with momentum", SGD, grid((0.01, 0.03, 0.1, 0.3))),
+        Method("sgd", "backpropagation, SGD with momentum", SGD, SGD_GRID),
         Method("adam", "backpropagation, Adam", ADAM, ADAM_GRID),
-        Method(
-            "mc-dropout",
-            "MC-dropout",
-            {**ADAM, "rate": 0.1, "draws": DRAWS},
-            ADAM_GRID,
-            variants={"rate": (0.05, 0.3)},
-            learns_drawn=True,
-        ),
+        Method("mc-dropout", "MC-dropout", DROPOUT, ADAM_GRID, {"rate": (0.05, 0.3)}, learns_drawn=True),
         Method("laplace", "last-layer Laplace", {**ADAM, "draws": DRAWS}, ADAM_GRID, tuned_as="adam"),
-        Method(
-            "vogn",
-            "VOGN, natural-gradient variational inference",
-            VOGN,
-            grid((0.01, 0.03, 0.1, 0.3)),
-            variants={"damping": (300.0, 3000.0)},
-            learns_drawn=True,
-        ),
-        Method(
-            "ivon",
-            "IVON, variational online Newton",
-            IVON,
-            grid((0.1, 0.3, 1.0, 3.0)),
-            learns_drawn=True,
-            package="ivon",
-        ),
+        Method("vogn", VOGN_TITLE, VOGN, SGD_GRID, {"damping": (300.0, 3000.0)}, learns_drawn=True),
+        Method("ivon", "IVON, variational online Newton", IVON, IVON_GRID, learns_drawn=True, package="ivon"),
         Method("ensemble", "deep ensemble", {**ADAM, "members": 5}, ADAM_GRID, tuned_as="adam"),
     )
 }

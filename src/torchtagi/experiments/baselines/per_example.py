@@ -11,10 +11,8 @@ One backward pass gives g for all layers; it skips the weights' own gradients, w
 With batch norm an example's loss depends on the others; G is then its share of the batch's gradient, as in VOGN.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,9 +21,11 @@ from torch.nn import functional
 CHUNK_NUMBERS = 1 << 19
 """Of patches and G at a time: 2 MB, which stay in the cache (results/ablation/per_example.jsonl)."""
 
+Sums = dict[Tensor, tuple[Tensor, Tensor]]
+"""Σ_n G and Σ_n G² of parameters."""
 
-@dataclass(frozen=True)
-class Moments:
+
+class Moments(NamedTuple):
     """Over a batch: the mean gradient of each parameter and the mean of its squared per-example gradients."""
 
     losses: Tensor
@@ -50,45 +50,38 @@ def gradient_moments(net: nn.Module, losses: Callable[[], Tensor]) -> Moments:
         for handle in handles:
             handle.remove()
     grads = torch.autograd.grad(each.sum(), [seen[layer][1] for layer in layers])
-    found: dict[Tensor, tuple[Tensor, Tensor]] = {}
+    found: Sums = {}
     for layer, grad in zip(layers, grads, strict=True):
         a = seen[layer][0]
         found |= linear_sums(layer, a, grad) if isinstance(layer, nn.Linear) else conv_sums(layer, a, grad)
-    parameters = list(net.parameters())
-    count = len(each)
-    return Moments(
-        each.detach(),
-        [found[parameter][0] / count for parameter in parameters],
-        [found[parameter][1] / count for parameter in parameters],
-    )
+    means, squares = ([found[p][k] / len(each) for p in net.parameters()] for k in range(2))
+    return Moments(each.detach(), means, squares)
 
 
 def weighted_layers(net: nn.Module) -> list[nn.Linear | nn.Conv2d]:
     """The layers that have parameters; ValueError if there are others than linear and plain convolutions."""
     layers: list[nn.Linear | nn.Conv2d] = []
     for name, part in net.named_modules():
-        if not any(True for _ in part.parameters(recurse=False)):
-            continue
-        plain = isinstance(part, nn.Conv2d) and part.groups == 1 and not isinstance(part.padding, str)
-        if isinstance(part, nn.Linear) or (isinstance(part, nn.Conv2d) and plain and part.padding_mode == "zeros"):
+        if isinstance(part, nn.Linear) or (isinstance(part, nn.Conv2d) and is_plain(part)):
             layers.append(part)
-        else:
+        elif any(True for _ in part.parameters(recurse=False)):
             raise ValueError(f"per-example gradients are not known for {name or 'the network'}, {part}")
     return layers
 
 
-def linear_sums(layer: nn.Linear, a: Tensor, g: Tensor) -> dict[Tensor, tuple[Tensor, Tensor]]:
-    """Σ_n G and Σ_n G² of each parameter."""
-    if a.ndim != 2:
-        raise ValueError(f"per-example gradients of a linear layer need inputs (N, features), got {tuple(a.shape)}")
+def is_plain(layer: nn.Conv2d) -> bool:
+    plain = (layer.groups, layer.dilation, layer.padding_mode) == (1, (1, 1), "zeros")
+    return plain and not isinstance(layer.padding, str)
+
+
+def linear_sums(layer: nn.Linear, a: Tensor, g: Tensor) -> Sums:
     sums = {layer.weight: (g.t() @ a, g.square().t() @ a.square())}
     if layer.bias is not None:
         sums[layer.bias] = (g.sum(0), g.square().sum(0))
     return sums
 
 
-def conv_sums(layer: nn.Conv2d, a: Tensor, g: Tensor) -> dict[Tensor, tuple[Tensor, Tensor]]:
-    """Σ_n G and Σ_n G² of each parameter."""
+def conv_sums(layer: nn.Conv2d, a: Tensor, g: Tensor) -> Sums:
     weight = layer.weight
     outputs, channels, rows, columns = weight.shape
     total, squares = a.new_zeros(2, outputs, rows * columns * channels)
@@ -108,18 +101,10 @@ def conv_sums(layer: nn.Conv2d, a: Tensor, g: Tensor) -> dict[Tensor, tuple[Tens
 def patches(layer: nn.Conv2d, a: Tensor) -> Tensor:
     """What each output position sees, (N, position, kernel row · kernel column · channel).
 
-    With channels last a kernel's row is one run of memory, and the copy is faster than `unfold`'s.
+    With channels last a kernel's row is one run of memory, and the copy is faster than `functional.unfold`'s.
     """
     assert not isinstance(layer.padding, str)
-    (pad_h, pad_w), (step_h, step_w), (dilate_h, dilate_w) = layer.padding, layer.stride, layer.dilation
+    (pad_h, pad_w), (step_h, step_w), (kernel_h, kernel_w) = layer.padding, layer.stride, layer.kernel_size
     padded = functional.pad(a.permute(0, 2, 3, 1), (0, 0, pad_w, pad_w, pad_h, pad_h)).contiguous()
-    n, height, width, channels = padded.shape
-    kernel_h, kernel_w = layer.kernel_size
-    out_h = (height - dilate_h * (kernel_h - 1) - 1) // step_h + 1
-    out_w = (width - dilate_w * (kernel_w - 1) - 1) // step_w + 1
-    image, row, column = height * width * channels, width * channels, channels
-    view = padded.as_strided(
-        (n, out_h, out_w, kernel_h, kernel_w, channels),
-        (image, step_h * row, step_w * column, dilate_h * row, dilate_w * column, 1),
-    )
-    return view.reshape(n, out_h * out_w, kernel_h * kernel_w * channels)
+    view = padded.unfold(1, kernel_h, step_h).unfold(2, kernel_w, step_w).permute(0, 1, 2, 4, 5, 3)
+    return view.flatten(3).flatten(1, 2)

@@ -16,20 +16,18 @@ the same α does, whatever N, δ and Γ are. A rate found on a part of the image
 At rest E_q[Σ_n ∇ℓ_n] + δμ = 0 and 1/σ² = E_q[Σ_n (∇ℓ_n)²] + δ + Γ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from torchtagi.experiments.baselines.baseline import Baseline, module_tensors, ordinary_network
+from torchtagi.experiments.baselines.baseline import Baseline
 from torchtagi.experiments.baselines.config import BaselineConfig
 from torchtagi.experiments.baselines.per_example import gradient_moments
-from torchtagi.experiments.classify.prediction import softmax
 
 
 @dataclass
@@ -96,7 +94,6 @@ class VognLearner(Baseline):
 
     def __init__(self, config: BaselineConfig, images: int) -> None:
         super().__init__(config, images)
-        self.net = ordinary_network(config)
         names = ("learning_rate", "prior_precision", "damping", "momentum", "curvature_rate")
         numbers = {name: config.number(name) for name in names}
         self.optimizer = Vogn(self.net, images, **numbers, mc_samples=config.count("mc_samples"))
@@ -117,15 +114,11 @@ class VognLearner(Baseline):
         loss = self.optimizer.step(losses)
         return torch.stack(probs).mean(0), loss
 
-    def draws(self, images: Tensor, count: int) -> Iterator[Tensor]:
-        self.net.eval()
-        for _ in range(count):
-            with self.optimizer.drawn():
-                probs = softmax(self.net, images)
-            yield probs
+    def drawn(self) -> AbstractContextManager[Any]:
+        return self.optimizer.drawn()
 
     def state(self) -> dict[str, Tensor]:
-        named = [name for name, _ in self.net.named_parameters()]
-        velocity = {f"velocity.{name}": v for name, v in zip(named, self.optimizer.velocity, strict=True)}
-        curvature = {f"curvature.{name}": s for name, s in zip(named, self.optimizer.curvature, strict=True)}
-        return {**module_tensors(self.net), **velocity, **curvature}
+        parts = {"velocity": self.optimizer.velocity, "curvature": self.optimizer.curvature}
+        names = [name for name, _ in self.net.named_parameters()]
+        own = {f"{part}.{name}": t for part in parts for name, t in zip(names, parts[part], strict=True)}
+        return {**super().state(), **own}

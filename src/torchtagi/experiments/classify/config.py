@@ -12,7 +12,7 @@ from torch import nn
 from torchtagi.experiments.classify.paper import PaperClassifier
 from torchtagi.experiments.classify.tasks import find_task
 from torchtagi.experiments.data import ImageSet
-from torchtagi.experiments.runs.config import ClassifierConfig, check_device
+from torchtagi.experiments.runs.config import ClassifierConfig, check_device, described
 from torchtagi.experiments.runs.folder import Row
 from torchtagi.heads import with_outputs
 from torchtagi.likelihoods import class_tree
@@ -86,24 +86,7 @@ def configure(
         "augment": kind.network(network).paper_augments if paper else True,
         "threads": torch.get_num_threads() if threads is None else threads,
     }
-    unknown = changes.keys() - TrainConfig.__dataclass_fields__.keys()
-    if unknown:
-        raise TypeError(f"configure() has no setting {', '.join(sorted(unknown))}")
-    setting = "paper" if paper else "default"
-    setting += described({name: changes[name] for name in changes if changes[name] != base.get(name)})
+    setting = described("paper" if paper else "default", changes, base)
     return TrainConfig(
         **{"task": task, "network": network, "device": device, **base, **changes, "setting": setting}
     )
-
-
-def described(changes: dict[str, Any]) -> str:
-    """What differs from a setting, for the names of runs: results of different settings never share one. How long a
-    run is does not change what it is after each epoch, and is left out."""
-    texts = {
-        "batch_size": lambda value: f"-batch{value}",
-        "samples": lambda value: "" if value is None else f"-samples{value}",
-        "test_samples": lambda value: "" if value is None else f"-test{value}",
-        "augment": lambda value: "" if value else "-plain",
-        "noise": lambda value: "" if value is None else f"-noise{value:g}",
-    }
-    return "".join(texts[name](value) for name, value in changes.items() if name in texts)

@@ -4,11 +4,9 @@
 another data set from the task's own. `evaluate` does both for a run and writes the result into its folder.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +14,7 @@ from torch import Tensor
 from torchtagi import metrics
 from torchtagi.experiments import data
 from torchtagi.experiments.baselines import load_baseline
+from torchtagi.experiments.baselines.baseline import Baseline
 from torchtagi.experiments.classify.tasks import Task, find_task
 from torchtagi.experiments.runs.folder import EVALUATION, Row, Run, RunError
 from torchtagi.model import Classifier, load
@@ -68,11 +67,8 @@ class Evaluation:
         """Of each bin of confidence that holds images, how many, their mean confidence and their accuracy."""
         bins = metrics.reliability_bins(self.prediction.probs, self.labels)
         columns = zip(bins.counts.tolist(), bins.confidence.tolist(), bins.accuracy.tolist(), strict=True)
-        return [
-            {"images": images, "confidence": round(confidence, 6), "accuracy": round(accuracy, 6)}
-            for images, confidence, accuracy in columns
-            if images
-        ]
+        keys = ("images", "confidence", "accuracy")
+        return [{key: round(value, 6) for key, value in zip(keys, row, strict=True)} for row in columns if row[0]]
 
     def summary(self) -> dict[str, Any]:
         """As JSON."""
@@ -89,25 +85,19 @@ class Evaluation:
         }
 
 
-def load_model(run: Run, device: str = "cpu") -> Classifier:
+def load_model(run: Run) -> Classifier:
     """A TAGI run's classifier, ready to predict."""
     run.require_checkpoint()
     model = load(run.checkpoint)
     if not isinstance(model, Classifier):
         raise RunError(f"{run.folder} is not a run of a classifier")
     multiply_in(model.predicting, PRECISIONS[run.config.get("precision", "float32")])
-    return model.to(device)
+    return model
 
 
-class Predictor(Protocol):
-    """Class probabilities for preprocessed images (N, C, H, W)."""
-
-    def predict(self, images: Tensor) -> ClassPrediction: ...
-
-
-def load_predictor(run: Run, device: str = "cpu") -> Predictor:
+def load_predictor(run: Run) -> Classifier | Baseline:
     """Whatever learned in `run`, ready to predict."""
-    return load_model(run, device) if run.method == "tagi" else load_baseline(run, device)
+    return load_model(run) if run.method == "tagi" else load_baseline(run)
 
 
 def evaluate(run: Run, download: bool = True, progress: Callable[[str], None] | None = None) -> Evaluation:

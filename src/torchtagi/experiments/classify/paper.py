@@ -4,8 +4,6 @@ The messages of a whole batch are added up (rule `paper`), the noise is given an
 7), the prior is that of the layers, norms hold their statistics constant (eq. 5), and the last posterior predicts.
 """
 
-from __future__ import annotations
-
 from torch import nn
 
 from torchtagi.inference.update import Update

@@ -4,8 +4,6 @@ A new task or network is an entry here; the loop, the run folders, the evaluatio
 by name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial

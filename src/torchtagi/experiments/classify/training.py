@@ -1,7 +1,5 @@
 """Training a classifier, TAGI's or a baseline's: a configuration made into a fit (`runs.training`)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

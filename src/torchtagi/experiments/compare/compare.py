@@ -4,8 +4,6 @@ The runs that are compared are in <entry>/seed<k>/, those that chose hyperparame
 of them, and each entry's hyperparameters with how they were found, is in comparison.json.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -8,10 +8,7 @@ locked by the one that trains it, and the others go on to the next. The operatin
 that dies.
 """
 
-from __future__ import annotations
-
 import dataclasses
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,7 +26,7 @@ from torchtagi.experiments.baselines import BaselineConfig
 from torchtagi.experiments.classify.config import TrainConfig
 from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.compare.study import Study
-from torchtagi.experiments.runs.folder import CONFIG, Row, Run, RunError, read_json, without_nan
+from torchtagi.experiments.runs.folder import CONFIG, Row, Run, RunError, as_json, read_json
 from torchtagi.fitting import EpochEnd, Step
 
 COMPARISON, SWEEP = "comparison.json", "sweep.json"
@@ -164,7 +161,7 @@ def read_study(folder: Path, file: str) -> Row:
 
 
 def write_study(folder: Path, file: str, content: Row) -> None:
-    write_atomically(folder / file, (json.dumps(without_nan(content), indent=1) + "\n").encode())
+    write_atomically(folder / file, as_json(content))
 
 
 @contextmanager

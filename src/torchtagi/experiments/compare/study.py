@@ -3,8 +3,6 @@
 An entry is a line of a comparison, named after its method; in a stream also after its batch size, `adam-batch16`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ sweep.json               what is swept, and the error and NLL at the end of each
 <axis>/<value>/seed<k>/  the runs
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path

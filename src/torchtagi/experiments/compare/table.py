@@ -1,7 +1,5 @@
 """A comparison's numbers: one row an entry, means over the seeds, taken from the runs and from nowhere else."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 

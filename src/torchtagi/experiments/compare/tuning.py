@@ -8,8 +8,6 @@ At the brink of divergence a rate may be the best in one run and ruin the next. 
 of the very best, are then judged by three folds at least.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -2,7 +2,6 @@
 regression, which the user brings."""
 
 from torchtagi.experiments.data.augmentation import augment_affine, augment_crop_flip, augment_shift
-from torchtagi.experiments.data.batching import batches, epoch_order
 from torchtagi.experiments.data.files import DataError, unknown_name
 from torchtagi.experiments.data.image_set import ImageSet, Preprocessing, TrainTest
 from torchtagi.experiments.data.loading import load, load_train_test
@@ -18,8 +17,6 @@ __all__ = [
     "augment_affine",
     "augment_crop_flip",
     "augment_shift",
-    "batches",
-    "epoch_order",
     "load",
     "load_train_test",
     "load_uci",

@@ -1,16 +1,14 @@
 """CelebA faces at 32 × 32.
 
 Either the finished array `celeba/images.npy`, uint8 (N, 3, 32, 32), with `partition.npy` (0 train, 1 validation,
-2 test) beside it, or the official aligned JPEGs (178 × 218), from which the array is made once. Of those the
-central 148 × 148 pixels are kept, the usual face crop: the alignment puts the face there, and the rest is
+2 test) beside it, or the official zip file of aligned JPEGs (178 × 218), from which the array is made once. Of
+those the central 148 × 148 pixels are kept, the usual face crop: the alignment puts the face there, and the rest is
 background. They are resized with Lanczos, which filters before it samples.
 """
 
 import io
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -19,18 +17,17 @@ import torch
 from torch import Tensor
 
 from torchtagi.experiments.data.files import SIDE, DataError, Locations, read_array, read_images, write_array
-from torchtagi.experiments.data.image_set import Preprocessing, StoredImages
+from torchtagi.experiments.data.image_set import Preprocessing, Stored
 
-JPEGS = "img_align_celeba"
-PARTITION = "list_eval_partition.txt"
-_PARTS = {"train": 0, "validation": 1, "test": 2}
-_SIZE, _CROP = (178, 218), 148
-_PROGRESS_EVERY = 1000
+JPEGS, PARTITION = "img_align_celeba.zip", "list_eval_partition.txt"
+PARTS = {"train": 0, "validation": 1, "test": 2}
+SIZE, CROP = (178, 218), 148
+PROGRESS_EVERY = 1000
 
 
-def read_celeba(split: str, places: Locations) -> StoredImages:
+def read_celeba(split: str, places: Locations) -> Stored:
     """One part of CelebA; without a partition every image is a training image."""
-    folder = _find(places)
+    folder = find_arrays(places)
     images = read_images(folder / "images.npy")
     partition = np.zeros(len(images), np.uint8)
     if (folder / "partition.npy").is_file():
@@ -38,11 +35,11 @@ def read_celeba(split: str, places: Locations) -> StoredImages:
         if partition.shape != (len(images),) or not np.isin(partition, (0, 1, 2)).all():
             wanted = f"{len(images)} values of 0, 1 or 2"
             raise DataError(f"{folder / 'partition.npy'} must hold {wanted}, got shape {partition.shape}")
-    parts = {name: torch.from_numpy(images[partition == _PARTS[name]]) for name in {"train", split}}
+    parts = {name: torch.from_numpy(images[partition == PARTS[name]]) for name in {"train", split}}
     for name, part in parts.items():
         if not len(part):
             raise DataError(f"{folder} has no {name} images by its partition.npy (absent: all are for training)")
-    return StoredImages(parts[split], labels=None, classes=(), preprocessing=standardisation(parts["train"]))
+    return parts[split], None, (), standardisation(parts["train"])
 
 
 def standardisation(images: Tensor) -> Preprocessing:
@@ -54,34 +51,32 @@ def standardisation(images: Tensor) -> Preprocessing:
     return Preprocessing(tuple(mean.tolist()), tuple(torch.where(std > 0, std, 1.0).tolist()))
 
 
-def _find(places: Locations) -> Path:
+def find_arrays(places: Locations) -> Path:
     """The folder of the arrays, which are made from the official images if those are all there is."""
     root = places.find("celeba/images.npy")
     if root is not None:
         return root / "celeba"
-    target = places.cache / "celeba"
-    for source in (root / "celeba" / name for root in places.search for name in (JPEGS, f"{JPEGS}.zip")):
-        if source.exists():
-            _convert(source, target, places)
-            return target
-    raise places.missing(
-        "CelebA",
-        f"download {JPEGS}.zip and {PARTITION} from https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html and put both "
-        f"into {target}",
-    )
+    target, source = places.cache / "celeba", places.find(f"celeba/{JPEGS}")
+    if source is None:
+        site = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
+        raise places.missing("CelebA", f"download {JPEGS} and {PARTITION} from {site} and put both into {target}")
+    convert(source / "celeba" / JPEGS, target, places)
+    return target
 
 
-def _convert(source: Path, target: Path, places: Locations) -> None:
+def convert(source: Path, target: Path, places: Locations) -> None:
     """Write the arrays of the official images; `images.npy` comes last: whoever sees it sees the rest."""
-    with _opened(source) as (names, read):
-        if not names:
-            raise DataError(f"{source} holds no .jpg files")
-        partition = _read_partition(source.parent / PARTITION, names)
-        images = np.empty((len(names), 3, SIDE, SIDE), np.uint8)
-        for index, name in enumerate(names):
-            if places.progress and index % _PROGRESS_EVERY == 0:
-                places.progress(index, len(names))
-            images[index] = shrink(read(name), name)
+    try:
+        with zipfile.ZipFile(source) as archive:
+            names = sorted(name for name in archive.namelist() if name.endswith(".jpg"))
+            partition = read_partition(source.parent / PARTITION, names)
+            images = np.empty((len(names), 3, SIDE, SIDE), np.uint8)
+            for index, name in enumerate(names):
+                if places.progress and index % PROGRESS_EVERY == 0:
+                    places.progress(index, len(names))
+                images[index] = shrink(archive.read(name), name)
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{source} is not a complete zip file: {error}") from error
     if partition is not None:
         write_array(target / "partition.npy", partition)
     write_array(target / "images.npy", images)
@@ -95,31 +90,18 @@ def shrink(jpeg: bytes, origin: str) -> npt.NDArray[np.uint8]:
         raise DataError("reading CelebA's JPEG files needs Pillow: pip install 'torchtagi[cli]'") from error
     try:
         with Image.open(io.BytesIO(jpeg)) as image:
-            if image.size != _SIZE:
+            if image.size != SIZE:
                 raise DataError(f"{origin} is {image.size[0]} × {image.size[1]}, expected 178 × 218")
-            left, top = (_SIZE[0] - _CROP) // 2, (_SIZE[1] - _CROP) // 2
+            left, top = (SIZE[0] - CROP) // 2, (SIZE[1] - CROP) // 2
             # Cropped first: resizing a box of the image would let its filter reach outside.
-            face = image.convert("RGB").crop((left, top, left + _CROP, top + _CROP))
+            face = image.convert("RGB").crop((left, top, left + CROP, top + CROP))
             face = face.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
     except OSError as error:
         raise DataError(f"{origin} is not a readable JPEG: {error}") from error
     return np.asarray(face).transpose(2, 0, 1)
 
 
-@contextmanager
-def _opened(source: Path) -> Iterator[tuple[list[str], Callable[[str], bytes]]]:
-    """The sorted names of the images in a folder or zip file, and a function that reads one."""
-    if source.is_dir():
-        yield sorted(path.name for path in source.glob("*.jpg")), lambda name: (source / name).read_bytes()
-        return
-    try:
-        with zipfile.ZipFile(source) as archive:
-            yield sorted(name for name in archive.namelist() if name.endswith(".jpg")), archive.read
-    except (zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{source} is not a complete zip file: {error}") from error
-
-
-def _read_partition(file: Path, names: list[str]) -> npt.NDArray[np.uint8] | None:
+def read_partition(file: Path, names: list[str]) -> npt.NDArray[np.uint8] | None:
     """The official split of `names`, or None where the list is absent."""
     if not file.is_file():
         return None

@@ -20,9 +20,9 @@ from filelock import FileLock
 
 from torchtagi.experiments.data.files import DataError, Locations, Progress, reason
 
-_CHUNK_BYTES = 1 << 18
-_TIMEOUT_SECONDS = 30.0
-_TRANSIENT_STATUS = frozenset({408, 416, 429, 500, 502, 503, 504})
+CHUNK_BYTES = 1 << 18
+TIMEOUT_SECONDS = 30.0
+TRANSIENT_STATUS = frozenset({408, 416, 429, 500, 502, 503, 504})
 
 
 @dataclass(frozen=True)
@@ -33,27 +33,18 @@ class RemoteFile:
     checksum: str
 
 
-class _CutConnectionError(Exception):
-    """The transfer stopped before its end; the bytes so far are worth keeping."""
-
-
 def obtain(remote: RemoteFile, destination: Path, places: Locations, note: str = "") -> Path:
     """`fetch` if downloads are allowed; `note` says what else was found when the file stays missing."""
-    if places.may_download:
-        try:
-            return fetch(remote, destination, places.progress)
-        except DataError as error:
-            raise DataError(f"{note}{error}") from error
-    switched_off = "downloads are switched off: TAGI_OFFLINE or --offline"
-    raise DataError(f"{note}{_missing(remote, destination, switched_off)}")
+    try:
+        if not places.may_download:
+            raise missing(remote, destination, "downloads are switched off: TAGI_OFFLINE or --offline")
+        return fetch(remote, destination, places.progress)
+    except DataError as error:
+        raise DataError(f"{note}{error}") from error
 
 
 def fetch(
-    remote: RemoteFile,
-    destination: Path,
-    progress: Progress | None = None,
-    attempts: int = 4,
-    backoff: float = 1.0,
+    remote: RemoteFile, destination: Path, progress: Progress | None = None, attempts: int = 4, backoff: float = 1.0
 ) -> Path:
     """Download to `destination` and return it.
 
@@ -65,20 +56,20 @@ def fetch(
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(destination.parent / ".download.lock"):
-            if not _matches(destination, remote.checksum):
-                if not _matches(part, remote.checksum):
-                    _transfer(remote, destination, part, progress, attempts, backoff)
+            if not matches(destination, remote.checksum):
+                if not matches(part, remote.checksum):
+                    transfer(remote, destination, part, progress, attempts, backoff)
                 os.replace(part, destination)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             # The part is what filled the disk: leaving it would keep everything else from working.
             part.unlink(missing_ok=True)
         cause = f"cannot write to {destination.parent}: {reason(error)}"
-        raise DataError(_missing(remote, destination, cause)) from error
+        raise missing(remote, destination, cause) from error
     return destination
 
 
-def _transfer(
+def transfer(
     remote: RemoteFile, destination: Path, part: Path, progress: Progress | None, attempts: int, backoff: float
 ) -> None:
     """Bring the part to its end and check it.
@@ -92,54 +83,54 @@ def _transfer(
             time.sleep(backoff * 2 ** (attempt - 1))
         have = part.stat().st_size if part.is_file() else 0
         try:
-            _stream(remote.url, part, have, progress)
+            stream(remote.url, part, have, progress)
         except urllib.error.HTTPError as error:
             error.close()
             cause = f"the server answered {error.code} {error.reason}"
-            if error.code not in _TRANSIENT_STATUS:
+            if error.code not in TRANSIENT_STATUS:
                 break
             if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 part.unlink(missing_ok=True)
         except urllib.error.URLError as error:
             cause = f"no connection: {error.reason}"
             break
-        except (_CutConnectionError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
+        except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
             cause = f"the connection was cut: {error}"
         else:
-            if _matches(part, remote.checksum):
+            if matches(part, remote.checksum):
                 return
-            cause = f"wrong checksum: got {_digest(part, remote.checksum)}, expected {remote.checksum}"
+            cause = f"wrong checksum: got {digest(part, remote.checksum)}, expected {remote.checksum}"
             part.unlink()
             if not have:
                 break
     else:
         cause += f", {attempts} attempts"
-    raise DataError(_missing(remote, destination, cause))
+    raise missing(remote, destination, cause)
 
 
-def _stream(url: str, part: Path, have: int, progress: Progress | None) -> None:
+def stream(url: str, part: Path, have: int, progress: Progress | None) -> None:
     """One request: append to the part if the server continues where it ends, else begin anew."""
     # Without "identity" a server may compress on the fly, and the checksum is of the plain file.
     headers = {"Accept-Encoding": "identity", "User-Agent": "torchtagi"}
     if have:
         headers["Range"] = f"bytes={have}-"
-    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=_TIMEOUT_SECONDS) as reply:
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_SECONDS) as reply:
         length = reply.headers.get("Content-Length")
         done, total = 0, None if length is None else int(length)
         if reply.status == HTTPStatus.PARTIAL_CONTENT:
             given = re.fullmatch(rf"bytes {have}-\d+/(\d+)", reply.headers.get("Content-Range", ""))
             if given is None:
                 part.unlink()
-                raise _CutConnectionError("the server continued at another place")
+                raise ConnectionError("the server continued at another place")
             done, total = have, int(given[1])
         with open(part, "ab" if done else "wb") as file:
             while True:
                 if progress:
                     progress(done, total)
                 try:
-                    chunk = reply.read(_CHUNK_BYTES)
-                except (http.client.HTTPException, OSError) as error:
-                    raise _CutConnectionError(str(error) or type(error).__name__) from error
+                    chunk = reply.read(CHUNK_BYTES)
+                except (http.client.HTTPException, OSError) as error:  # not one of the disk's
+                    raise ConnectionError(str(error) or type(error).__name__) from error
                 if not chunk:
                     break
                 file.write(chunk)
@@ -147,18 +138,18 @@ def _stream(url: str, part: Path, have: int, progress: Progress | None) -> None:
             file.flush()
             os.fsync(file.fileno())
     if total is not None and done < total:
-        raise _CutConnectionError(f"{done} of {total} bytes arrived")
+        raise ConnectionError(f"{done} of {total} bytes arrived")
 
 
-def _missing(remote: RemoteFile, destination: Path, cause: str) -> str:
+def missing(remote: RemoteFile, destination: Path, cause: str) -> DataError:
     """What tells a person how to help: which file, from where, to which folder."""
-    return (
+    return DataError(
         f"{destination.name} is missing and could not be downloaded ({cause}). "
         f"Fetch it from {remote.url} by hand and put it into {destination.parent}"
     )
 
 
-def _digest(file: Path, checksum: str) -> str:
+def digest(file: Path, checksum: str) -> str:
     """The digest of `file` by the algorithm that `checksum` names, written the same way."""
     algorithm = checksum.partition(":")[0]
     with open(file, "rb") as content:
@@ -166,5 +157,5 @@ def _digest(file: Path, checksum: str) -> str:
     return f"{algorithm}:{digest.hexdigest()}"
 
 
-def _matches(file: Path, checksum: str) -> bool:
-    return file.is_file() and _digest(file, checksum) == checksum
+def matches(file: Path, checksum: str) -> bool:
+    return file.is_file() and digest(file, checksum) == checksum

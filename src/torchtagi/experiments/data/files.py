@@ -88,18 +88,14 @@ def reason(error: OSError) -> str:
     return str(error)
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """The whole file or none of it."""
-    try:
-        write_atomically(path, content)
-    except OSError as error:
-        raise DataError(f"{path} cannot be written: {reason(error)}") from error
-
-
 def write_array(path: Path, array: npt.NDArray[Any]) -> None:
+    """The whole file or none of it."""
     buffer = io.BytesIO()
     np.save(buffer, array)
-    write_file(path, buffer.getvalue())
+    try:
+        write_atomically(path, buffer.getvalue())
+    except OSError as error:
+        raise DataError(f"{path} cannot be written: {reason(error)}") from error
 
 
 def read_array(file: Path) -> npt.NDArray[Any]:

@@ -32,32 +32,26 @@ class Preprocessing:
         """float32 images from uint8 ones of shape (N, C, H, W)."""
         if images.dtype != torch.uint8:
             raise TypeError(f"images must be uint8, got {images.dtype}")
-        mean, std = self._per_channel(images, torch.float32)
+        mean, std = self.per_channel(images, torch.float32)
         # In place after the conversion: the largest sets take gigabytes, and one copy is enough.
         return images.to(torch.float32).div_(255.0).sub_(mean).div_(std)
 
     def to_uint8(self, images: Tensor) -> Tensor:
         """The bytes that `apply` would have mapped to `images`, rounded and clipped to 0…255."""
-        mean, std = self._per_channel(images, images.dtype)
+        mean, std = self.per_channel(images, images.dtype)
         return ((images * std + mean) * 255.0).round_().clamp_(0, 255).to(torch.uint8)
 
-    def _per_channel(self, images: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        channels = len(self.mean)
-        if images.ndim != 4 or images.shape[1] != channels:
-            expected = f"(N, {channels}, H, W) for this preprocessing"
+    def per_channel(self, images: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Mean and std in a shape that fits `images`."""
+        if images.ndim != 4 or images.shape[1] != len(self.mean):
+            expected = f"(N, {len(self.mean)}, H, W) for this preprocessing"
             raise ValueError(f"images must have shape {expected}, got {tuple(images.shape)}")
         mean, std = torch.tensor([self.mean, self.std], dtype=dtype, device=images.device).view(2, 1, -1, 1, 1)
         return mean, std
 
 
-@dataclass(frozen=True, eq=False)
-class StoredImages:
-    """What a data set's files hold, before any preprocessing."""
-
-    images: Tensor
-    labels: Tensor | None
-    classes: tuple[str, ...]
-    preprocessing: Preprocessing
+Stored = tuple[Tensor, Tensor | None, tuple[str, ...], Preprocessing]
+"""What the files of a set hold: images as bytes, labels, the classes' names, and how to preprocess the images."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 
 from torchtagi.experiments.data.celeba import read_celeba
-from torchtagi.experiments.data.cifar import read_cifar10
+from torchtagi.experiments.data.cifar import read_cifar10, read_tinyimagenet
 from torchtagi.experiments.data.files import Locations, Progress, unknown_name
-from torchtagi.experiments.data.image_set import ImageSet, Preprocessing, StoredImages, TrainTest
+from torchtagi.experiments.data.image_set import ImageSet, Preprocessing, Stored, TrainTest
 from torchtagi.experiments.data.mnist import read_fashion_mnist, read_mnist
-from torchtagi.experiments.data.tinyimagenet import read_tinyimagenet
 
-READERS: dict[str, tuple[Callable[[str, Locations], StoredImages], tuple[str, ...]]] = {
+READERS: dict[str, tuple[Callable[[str, Locations], Stored], tuple[str, ...]]] = {
     "mnist": (read_mnist, ("train", "test")),
     "fashion-mnist": (read_fashion_mnist, ("train", "test")),
     "cifar10": (read_cifar10, ("train", "test")),
@@ -40,9 +39,9 @@ def load(
     read, splits = READERS[name]
     if split not in splits:
         raise ValueError(f"{name} has no split {split!r}; it has {', '.join(splits)}")
-    stored = read(split, Locations.resolve(download, progress))
-    preprocessing = preprocessing or stored.preprocessing
-    return ImageSet(name, preprocessing.apply(stored.images), stored.labels, stored.classes, preprocessing)
+    images, labels, classes, own = read(split, Locations.resolve(download, progress))
+    preprocessing = preprocessing or own
+    return ImageSet(name, preprocessing.apply(images), labels, classes, preprocessing)
 
 
 def load_train_test(name: str, download: bool = True, progress: Progress | None = None) -> TrainTest:

@@ -20,7 +20,7 @@ import torch
 
 from torchtagi.experiments.data.download import RemoteFile, obtain
 from torchtagi.experiments.data.files import DataError, Locations
-from torchtagi.experiments.data.image_set import Preprocessing, StoredImages
+from torchtagi.experiments.data.image_set import Preprocessing, Stored
 
 # Means of the 60,000 training images scaled to [0, 1].
 MNIST_MEAN = 0.1306604762738429
@@ -39,60 +39,49 @@ FASHION_MD5 = {
     "t10k-labels-idx1-ubyte": "bb300cfdad3c16e7a12a480ee83cd310",
 }
 
-_Pair = tuple[Traversable, Traversable]
 
-
-def read_mnist(split: str, places: Locations) -> StoredImages:
+def read_mnist(split: str, places: Locations) -> Stored:
     """MNIST from the searched folders, or else the copy inside the package."""
-    pair = _find("mnist", split, [*places.search, files("torchtagi.experiments.data")])
-    if pair is None:
+    pair = find("mnist", split, [*places.search, files("torchtagi.experiments.data")])
+    if not pair:
         raise DataError("MNIST is missing from the installed package; reinstall torchtagi")
-    return _read(pair, DIGITS, MNIST_MEAN)
+    return read_pair(pair, DIGITS, MNIST_MEAN)
 
 
-def read_fashion_mnist(split: str, places: Locations) -> StoredImages:
+def read_fashion_mnist(split: str, places: Locations) -> Stored:
     """Fashion-MNIST from the searched folders, or else from its official site."""
-    pair = _find("fashion-mnist", split, places.search)
-    if pair is None:
-        images, labels = (
-            obtain(
-                RemoteFile(f"{FASHION_URL}/{stem}.gz", f"md5:{FASHION_MD5[stem]}"),
-                places.cache / "fashion-mnist" / f"{stem}.gz",
-                places,
-            )
-            for stem in _stems(split)
-        )
-        pair = images, labels
-    return _read(pair, CLOTHES, FASHION_MEAN)
+    pair = find("fashion-mnist", split, places.search)
+    if not pair:
+        for stem in stems(split):
+            remote = RemoteFile(f"{FASHION_URL}/{stem}.gz", f"md5:{FASHION_MD5[stem]}")
+            pair.append(obtain(remote, places.cache / "fashion-mnist" / f"{stem}.gz", places))
+    return read_pair(pair, CLOTHES, FASHION_MEAN)
 
 
-def _stems(split: str) -> tuple[str, str]:
+def stems(split: str) -> tuple[str, str]:
     prefix = {"train": "train", "test": "t10k"}[split]
     return f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte"
 
 
-def _find(folder: str, split: str, roots: Iterable[Traversable]) -> _Pair | None:
-    """Images and labels from one and the same folder."""
+def find(folder: str, split: str, roots: Iterable[Traversable]) -> list[Traversable]:
+    """Images and labels from one and the same folder; empty if there is none."""
     for root in roots:
         for ending in (".gz", ""):
-            images, labels = (root / folder / f"{stem}{ending}" for stem in _stems(split))
-            if images.is_file() and labels.is_file():
-                return images, labels
-    return None
+            pair = [root / folder / f"{stem}{ending}" for stem in stems(split)]
+            if all(file.is_file() for file in pair):
+                return pair
+    return []
 
 
-def _read(pair: _Pair, classes: tuple[str, ...], mean: float) -> StoredImages:
-    images, labels = read_idx(pair[0], 28, 28), read_idx(pair[1])
+def read_pair(pair: list[Traversable], classes: tuple[str, ...], mean: float) -> Stored:
+    of_images, of_labels = pair
+    images, labels = read_idx(of_images, 28, 28), read_idx(of_labels)
     if len(labels) != len(images):
-        raise DataError(f"{pair[1]} holds {len(labels)} labels for the {len(images)} images of {pair[0]}")
+        raise DataError(f"{of_labels} holds {len(labels)} labels for the {len(images)} images of {of_images}")
     if labels.size and labels.max() >= len(classes):
-        raise DataError(f"{pair[1]} has label {labels.max()}, the classes are 0…{len(classes) - 1}")
-    return StoredImages(
-        images=torch.from_numpy(images[:, None]),
-        labels=torch.from_numpy(labels.astype(np.int64)),
-        classes=classes,
-        preprocessing=Preprocessing.centred(mean),
-    )
+        raise DataError(f"{of_labels} has label {labels.max()}, the classes are 0…{len(classes) - 1}")
+    whole = torch.from_numpy(labels.astype(np.int64))
+    return torch.from_numpy(images[:, None]), whole, classes, Preprocessing.centred(mean)
 
 
 def read_idx(file: Traversable, *item: int) -> npt.NDArray[np.uint8]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 BOX, SIDE = 20, 28  # MNIST's own: digits fit a box of 20 in a field of 28
@@ -38,27 +38,25 @@ class Picture:
 
 
 def read_picture(path: str | Path, channels: int, side: int) -> Picture:
-    """Open an image file and bring it to `channels` × `side` × `side`."""
-    if channels != 3 and side != SIDE:
-        raise PictureError(f"grey pictures are prepared for {SIDE} × {SIDE} pixels, not for {side}")
+    """Open an image file and bring it to `channels` × `side` × `side`: the largest central square for a network
+    that sees colours, a digit as MNIST has it for one that sees grey levels."""
     image, steps = open_image(Path(path))
-    if channels == 3:
-        pixels = torch.from_numpy(colour(image, side, steps)).permute(2, 0, 1)
-    else:
-        pixels = torch.from_numpy(digit(image, steps).round().clip(0, 255).astype(np.uint8))[None]
-    return Picture(pixels[None].contiguous(), steps)
+    if channels == 1:
+        return Picture(
+            torch.from_numpy(digit(image, steps).round().clip(0, 255).astype(np.uint8))[None, None], steps
+        )
+    if image.size != (side, side):
+        steps.append(f"cut its central square and scaled {image.width} × {image.height} to {side} × {side}")
+        image = ImageOps.fit(image, (side, side), Image.Resampling.LANCZOS)
+    return Picture(torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)[None].contiguous(), steps)
 
 
-def open_image(path: Path) -> tuple[Any, list[str]]:
+def open_image(path: Path) -> tuple[Image.Image, list[str]]:
     """The first frame, upright, as RGB without transparency or as grey levels."""
-    try:
-        from PIL import Image, ImageOps, UnidentifiedImageError
-    except ImportError as error:
-        raise PictureError("reading image files needs pillow: pip install 'torchtagi[cli]'") from error
-    if path.is_dir():
-        raise PictureError(f"{path} is a folder, not an image file")
-    if not path.exists():
-        raise PictureError(f"there is no file {path}")
+    if not path.is_file():
+        raise PictureError(
+            f"{path} is a folder, not an image file" if path.is_dir() else f"there is no file {path}"
+        )
     steps: list[str] = []
     try:
         with warnings.catch_warnings():
@@ -80,41 +78,25 @@ def open_image(path: Path) -> tuple[Any, list[str]]:
     return without_transparency(upright, steps), steps
 
 
-def without_transparency(image: Any, steps: list[str]) -> Any:
+def without_transparency(image: Image.Image, steps: list[str]) -> Image.Image:
     """Transparent parts become white below dark ink and black below light ink."""
-    from PIL import Image
-
     if image.mode.startswith("I") or image.mode == "F":
         # 16 bits and more: Pillow would clip, not scale
-        levels = np.asarray(image, dtype=np.float64)
-        whole = image.mode != "F" and levels.min() >= 0 and levels.max() <= 65535
         steps.append("brought it to 256 grey levels")
-        unit = np.clip(levels / (65535.0 if whole else max(levels.max(), 1.0)), 0, 1)
+        levels = np.asarray(image, dtype=np.float64)
+        unit = np.clip(levels / (65535.0 if 1 < levels.max() <= 65535 else max(levels.max(), 1.0)), 0, 1)
         return Image.fromarray((unit * 255).round().astype(np.uint8))
-    if "transparency" not in image.info and image.mode not in ("RGBA", "LA", "PA", "La", "RGBa"):
-        return image.convert("RGB")
     image = image.convert("RGBA")
     alpha = np.asarray(image.getchannel("A"), dtype=np.float64)
     if alpha.min() < 255:
         grey = np.asarray(image.convert("RGB").convert("L"), dtype=np.float64)
-        ink = float((grey * alpha).sum() / max(alpha.sum(), 1.0))
-        ground = "white" if ink < 128 else "black"
+        ground = "white" if (grey * alpha).sum() < 128 * max(alpha.sum(), 1.0) else "black"
         steps.append(f"laid its transparent parts on {ground}")
         image = Image.alpha_composite(Image.new("RGBA", image.size, ground), image)
     return image.convert("RGB")
 
 
-def colour(image: Any, side: int, steps: list[str]) -> npt.NDArray[np.uint8]:
-    """The largest central square, scaled."""
-    from PIL import Image, ImageOps
-
-    if image.size != (side, side):
-        steps.append(f"cut its central square and scaled {image.width} × {image.height} to {side} × {side}")
-        image = ImageOps.fit(image, (side, side), Image.Resampling.LANCZOS)
-    return np.array(image.convert("RGB"))
-
-
-def digit(image: Any, steps: list[str]) -> Pixels:
+def digit(image: Image.Image, steps: list[str]) -> Pixels:
     """One light digit on black, as MNIST has it."""
     bands = np.asarray(image.convert("RGB"))
     if (bands != bands[..., :1]).any():
@@ -142,8 +124,6 @@ def digit(image: Any, steps: list[str]) -> Pixels:
 
 def scaled(ink: Pixels) -> Pixels:
     """The strokes' bounding box, its longer side `BOX` pixels."""
-    from PIL import Image
-
     strokes = ink > INK * ink.max()
     rows, columns = np.flatnonzero(strokes.any(1)), np.flatnonzero(strokes.any(0))
     cut = np.where(ink > INK / 2 * ink.max(), ink, 0)[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]

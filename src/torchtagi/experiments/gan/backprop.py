@@ -7,19 +7,17 @@ pixels lie within ±1 of their mean. D always sees real and generated images in 
 Normalised apart, as usual, D wins outright with the paper's Dnet, whose first layer has a batch norm.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from torchtagi.experiments.gan.freezing import frozen
+from torchtagi.experiments.baselines.backprop import start_state
+from torchtagi.experiments.data import augment_affine
 from torchtagi.experiments.gan.latent import Latents, LatentSpace
 from torchtagi.experiments.gan.model import Gan, Report, likeliest
-from torchtagi.experiments.gan.networks import Networks
-from torchtagi.experiments.gan.pseudo_labels import distorted
+from torchtagi.experiments.gan.networks import Networks, frozen
 from torchtagi.experiments.gan.tasks import Constants
 
 BETAS = (0.5, 0.999)  # Radford et al. (2016), as Chen et al. use them
@@ -37,7 +35,10 @@ class BackpropGan(Gan):
             "discriminator": torch.optim.Adam(networks.discriminator.parameters(), DISCRIMINATOR_LR, betas=BETAS),
             "generator": torch.optim.Adam(networks.generator.parameters(), GENERATOR_LR, betas=BETAS),
         }
-        self.state["moments"] = AdamMoments(self.optimisers)
+        self.state["moments"] = moments = nn.Module()  # buffers, so that a checkpoint keeps them
+        for part, optimiser in self.optimisers.items():
+            for key, tensor in start_state(optimiser).items():
+                moments.register_buffer(f"{part}_{key.replace('.', '_')}", tensor)
         self.class_weight = 1.0 if self.pseudo_labels is None else CLASS_WEIGHT
 
     def begin_epoch(self, epoch: int) -> None:
@@ -60,7 +61,7 @@ class BackpropGan(Gan):
                 read = likeliest(self.class_log_probs(codes))
                 report["code_error"] = (read != latents.categories).float().mean().item()
         if self.pseudo_labels is not None:
-            copies = self.networks.discriminator(self.noisy(distorted(real))).codes
+            copies = self.networks.discriminator(self.noisy(augment_affine(real))).codes
             loss = loss + self.class_loss(copies, self.pseudo_labels.of_batch(batch, len(real)))
         self.learn("discriminator", loss)
         return report
@@ -126,20 +127,3 @@ def with_batch_norm(net: nn.Module) -> nn.Module:
             layers.append(norm(before.out_features if isinstance(before, nn.Linear) else before.out_channels))
         layers.append(layer)
     return nn.Sequential(*layers, nn.Tanh())
-
-
-class AdamMoments(nn.Module):
-    """The optimisers' moments as buffers, so that a checkpoint keeps them: the very tensors Adam writes to."""
-
-    def __init__(self, optimisers: dict[str, torch.optim.Adam]) -> None:
-        super().__init__()
-        for name, optimiser in optimisers.items():
-            for place, parameter in enumerate(optimiser.param_groups[0]["params"]):
-                state = {
-                    "step": torch.zeros(()),
-                    "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
-                    "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
-                }
-                optimiser.state[parameter] = state
-                for key, tensor in state.items():
-                    self.register_buffer(f"{name}_{place}_{key}", tensor)

@@ -1,7 +1,5 @@
 """A GAN from a configuration, or from a run folder."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import torch
@@ -23,30 +21,23 @@ from torchtagi.nn.affine import PRECISIONS, multiply_in
 def build_gan(config: GanConfig) -> Gan:
     """The GAN of a configuration before anything is learned; seeds torch's global generator."""
     torch.manual_seed(config.seed)
-    return tagi_gan(config) if config.method == "tagi" else backprop_gan(config)
-
-
-def tagi_gan(config: GanConfig) -> Gan:
     constants, space = config.constants, config.kind.space
     dnet, pnet, qnet, gnet = config.kind.networks
-    trunk, labels = dnet(use_running=True), pnet()  # in this order: the seed says what they are
-    codes = qnet(sum(space.category_widths) + space.continuous) if space.has_codes else None
-    networks = Networks(Discriminator(trunk, labels, codes), gnet(space.size))
-    scale_prior(networks, space.noise, constants.code_gain, constants.deep_prior)
-    multiply_in(networks, PRECISIONS[config.precision])
+    if config.method == "tagi":
+        trunk, labels = dnet(use_running=True), pnet()  # in this order: the seed says what they are
+        codes = qnet(outputs=sum(space.category_widths) + space.continuous) if space.has_codes else None
+        networks = Networks(Discriminator(trunk, labels, codes), gnet(inputs=space.size))
+        scale_prior(networks, space.noise, constants.code_gain, constants.deep_prior)
+        multiply_in(networks, PRECISIONS[config.precision])
+    else:
+        space = dataclasses.replace(space, coding="one-hot")
+        outputs = sum(space.categories) + 2 * space.continuous  # a mean and a variance
+        codes = qnet(outputs=outputs, layers=nn) if space.has_codes else None
+        discriminator = Discriminator(dnet(layers=nn), pnet(layers=nn), codes)
+        networks = Networks(discriminator, with_batch_norm(gnet(inputs=space.size, layers=nn)))
     channels_last(networks, config.device)
-    return TagiGan(networks, space, constants, config.batch_size)
-
-
-def backprop_gan(config: GanConfig) -> Gan:
-    space = dataclasses.replace(config.kind.space, coding="one-hot")
-    dnet, pnet, qnet, gnet = config.kind.networks
-    outputs = sum(space.categories) + 2 * space.continuous  # a mean and a variance
-    codes = qnet(outputs, layers=nn) if space.has_codes else None
-    discriminator = Discriminator(dnet(layers=nn), pnet(layers=nn), codes)
-    networks = Networks(discriminator, with_batch_norm(gnet(space.size, layers=nn)))
-    channels_last(networks, config.device)
-    return BackpropGan(networks, space, config.constants, config.batch_size)
+    kind = TagiGan if config.method == "tagi" else BackpropGan
+    return kind(networks, space, constants, config.batch_size)
 
 
 def restore_gan(run: Run, gan: Gan) -> Row:

@@ -8,11 +8,10 @@ from typing import Any
 import torch
 
 from torchtagi.experiments.gan.tasks import Constants, GanTask, find_gan_task
-from torchtagi.experiments.runs.config import RunConfig, check_device, whole
+from torchtagi.experiments.runs.config import RunConfig, check_device, described
 from torchtagi.nn.affine import PRECISIONS
 
 METHODS = ("tagi", "adam")
-IN_NAME = {"batch_size": "batch", "samples": "samples", "test_samples": "testsamples"}
 
 
 @dataclass(frozen=True)
@@ -36,16 +35,9 @@ class GanConfig(RunConfig):
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
         if self.method != "tagi" and (self.paper or self.precision != "float32"):
             raise ValueError("--paper and --precision go with method tagi")
-        if not isinstance(self.judge, str | None):
-            raise ValueError(f"judge must be a run folder, `quick` or None, got {self.judge!r}")
         if self.judge is not None and not self.kind.has_digits:
             raise ValueError(f"{self.task} has no digits for a judge to read: it takes --judge none only")
-        for name in ("epochs", "batch_size", "threads"):
-            whole(name, getattr(self, name), 1)
-        for name in ("samples", "test_samples"):
-            if getattr(self, name) is not None:
-                whole(name, getattr(self, name), 2)
-        self.check_seed()
+        self.check_sizes(samples=2)
 
     @property
     def kind(self) -> GanTask:
@@ -63,18 +55,11 @@ def configure_gan(
     kind = find_gan_task(task)
     check_device(device)
     base: dict[str, Any] = {
-        "seed": 0,
         "threads": torch.get_num_threads(),
         "epochs": 50 if paper else kind.default_epochs,
         "batch_size": 16,
-        "samples": None,
-        "test_samples": None,
-        "precision": "float32",
         "judge": "quick" if kind.has_digits else None,
     }
-    setting = "paper" if paper else "default" if method == "tagi" else method
-    setting += "".join(
-        f"-{short}{changes[name]}" for name, short in IN_NAME.items() if changes.get(name, base[name]) != base[name]
-    )
+    setting = described("paper" if paper else "default" if method == "tagi" else method, changes, base)
     chosen = {"task": task, "network": kind.network, "setting": setting, "method": method, "paper": paper}
     return GanConfig(**{**base, **changes, **chosen, "device": device})

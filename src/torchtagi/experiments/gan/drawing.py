@@ -1,8 +1,6 @@
 """Sheets of generated images, and the filmstrip: the same latent points over the training, a frame every quarter of
 an epoch, side by side."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

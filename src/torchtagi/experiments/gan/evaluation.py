@@ -8,8 +8,6 @@ fake_as_fake, …          Pnet's mean probability of "generated" for generated 
 neighbour_ratio, …       distances to the nearest training image
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -20,9 +18,8 @@ from torchtagi.experiments.data.cifar import CIFAR10_PREPROCESSING
 from torchtagi.experiments.gan.build import open_gan
 from torchtagi.experiments.gan.config import GanConfig
 from torchtagi.experiments.gan.judge import Judge, find_judge, judge_from_run
-from torchtagi.experiments.gan.measures import code_measures, copying, frechet_distance
+from torchtagi.experiments.gan.measures import code_effects, code_measures, copying, frechet_distance
 from torchtagi.experiments.gan.model import Gan
-from torchtagi.experiments.gan.strokes import code_effects
 from torchtagi.experiments.runs.folder import EVALUATION, Run
 
 MEASURE_SEED = 11  # every epoch and every run is measured at the same latent points

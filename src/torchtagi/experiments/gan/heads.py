@@ -4,10 +4,6 @@ Pnet   −1 for a real image, +1 for a generated one, with noise σ_P
 Qnet   each category's path in its class tree with noise σ_Q, each continuous code with a noise of its own
 """
 
-from __future__ import annotations
-
-import itertools
-
 import torch
 from torch import Tensor, nn
 
@@ -19,57 +15,47 @@ from torchtagi.likelihoods import Binary, HierarchicalClassification, Regression
 REAL, FAKE = -1.0, 1.0
 
 
-class ClassLikelihood(nn.Module):
-    """How the categorical codes follow from Qnet's first outputs."""
-
-    def __init__(self, space: LatentSpace, noise_std: float) -> None:
-        super().__init__()
-        self.codes = [HierarchicalClassification(classes, noise_std) for classes in space.categories]
-        self.registered = nn.ModuleList(self.codes)
-
-    def forward(self, z: Gaussian, classes: Tensor) -> Tensor:
-        """The negative log-evidence of the classes (n, categorical codes)."""
-        losses = [code(part, classes[:, k]) for k, (code, part) in enumerate(self.split(z))]
-        return torch.stack(losses).sum() if losses else z.mean.new_zeros(())
-
-    @torch.no_grad()
-    def log_probs(self, z: Gaussian) -> list[Tensor]:
-        """(n, classes) for each categorical code."""
-        return [code.log_probs(part) for code, part in self.split(z)]
-
-    def split(self, z: Gaussian) -> list[tuple[HierarchicalClassification, Gaussian]]:
-        ends = itertools.accumulate(code.outputs for code in self.codes)
-        return [(code, z[:, end - code.outputs : end]) for code, end in zip(self.codes, ends, strict=True)]
-
-    def set_noise(self, noise_std: float) -> None:
-        for code in self.codes:
-            code.noise_std = torch.tensor(noise_std)
-
-
 class Heads(nn.Module):
-    """The likelihoods of both heads in one of the two steps."""
+    """The likelihoods of both heads, with the noises of one kind of step."""
 
     def __init__(self, space: LatentSpace, noises: Noises) -> None:
         super().__init__()
+        self.widths = space.category_widths
         self.labels = Binary(noises.labels)
-        self.classes = ClassLikelihood(space, noises.codes)
+        self.classes = nn.ModuleList(HierarchicalClassification(n, noises.codes) for n in space.categories)
         self.continuous = Regression(noises.continuous)
-        self.class_outputs = sum(space.category_widths)
 
     def label_loss(self, z: Gaussian, value: float) -> Tensor:
         """The negative log-evidence of all images being `REAL` or `FAKE`."""
         loss: Tensor = self.labels(z, torch.full_like(z.mean, value))
         return loss
 
+    def class_loss(self, z: Gaussian, classes: Tensor) -> Tensor:
+        """The negative log-evidence of the classes (n, categorical codes)."""
+        losses = [code(z[:, part], classes[:, k]) for k, (code, part) in enumerate(self.parts())]
+        return torch.stack(losses).sum() if losses else z.mean.new_zeros(())
+
     def code_loss(self, z: Gaussian, latents: Latents) -> Tensor:
-        """The negative log-evidence of the codes."""
-        loss: Tensor = self.classes(z, latents.categories)
+        """The negative log-evidence of all codes."""
+        loss = self.class_loss(z, latents.categories)
         if latents.continuous.shape[1]:
-            loss = loss + self.continuous(z[:, self.class_outputs :], latents.continuous.to(z.dtype))
+            loss = loss + self.continuous(z[:, sum(self.widths) :], latents.continuous.to(z.dtype))
         return loss
+
+    @torch.no_grad()
+    def class_log_probs(self, z: Gaussian) -> list[Tensor]:
+        """(n, classes) for each categorical code."""
+        return [code.log_probs(z[:, part]) for code, part in self.parts()]
+
+    def parts(self) -> list[tuple[HierarchicalClassification, slice]]:
+        """Each categorical code's likelihood, and its share of Qnet's outputs, which begin with them."""
+        starts = [sum(self.widths[:k]) for k in range(len(self.widths))]
+        shares = [slice(start, start + width) for start, width in zip(starts, self.widths, strict=True)]
+        return list(zip(self.classes, shares, strict=True))  # type: ignore[arg-type]
 
     def set_noises(self, noises: Noises) -> None:
         """For a decay (eq. 7)."""
         self.labels.noise_std = torch.tensor(noises.labels)
-        self.classes.set_noise(noises.codes)
         self.continuous.noise_std = torch.tensor(noises.continuous)
+        for code, _ in self.parts():
+            code.noise_std = torch.tensor(noises.codes)

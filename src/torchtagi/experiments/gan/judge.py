@@ -3,8 +3,6 @@
 Any `tagi train mnist` run can be one; `quick_judge` trains an ordinary network on the real digits in half a minute.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +13,7 @@ from torchtagi.experiments.classify.evaluation import load_model
 from torchtagi.experiments.classify.prediction import channels_last
 from torchtagi.experiments.gan.model import mean_of
 from torchtagi.experiments.runs.folder import Run, RunError
+from torchtagi.fitting import epoch_order
 from torchtagi.likelihoods import HierarchicalClassification
 from torchtagi.model import PREDICTION_BATCH
 
@@ -66,11 +65,12 @@ def quick_judge(train: data.ImageSet, batch_size: int = 64) -> Judge:
         net = networks.mnist_cnn(10, layers=nn)
     channels_last(net, "cpu")
     optimiser = torch.optim.Adam(net.parameters(), 2e-3)
-    batches = -(-len(train) // batch_size)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda batch: 1 - batch / batches)
-    for x, y in data.batches(train, batch_size, order=data.epoch_order(len(train), QUICK_SEED, 0)):
+    batches = epoch_order(len(train), QUICK_SEED, 0).split(batch_size)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda batch: 1 - batch / len(batches))
+    assert train.labels is not None
+    for rows in batches:
         optimiser.zero_grad()
-        nn.functional.cross_entropy(net(x), y).backward()
+        nn.functional.cross_entropy(net(train.images[rows]), train.labels[rows]).backward()
         optimiser.step()
         schedule.step()
     net.eval()

@@ -1,7 +1,5 @@
 """A GAN that can be trained, saved and evaluated, by inference (`step`) or by backprop (`backprop`)."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,14 +1,17 @@
 """The networks of a GAN, as the paper's Figures 1 and 2 draw them, and the scale of their prior."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from torchtagi.inference.buffers import buffers_kept
 from torchtagi.nn import Conv2d, ConvTranspose2d, Linear
+from torchtagi.nn.norm import BatchNorm
+from torchtagi.parameter import GaussianParameter
 
 
 class DiscriminatorOutput(NamedTuple):
@@ -26,8 +29,7 @@ class Discriminator(nn.Module):
 
     def __init__(self, dnet: nn.Module, pnet: nn.Module, qnet: nn.Module | None = None) -> None:
         super().__init__()
-        self.dnet, self.pnet = dnet, pnet
-        self.qnet = qnet
+        self.dnet, self.pnet, self.qnet = dnet, pnet, qnet
 
     def forward(self, images: Any, codes_from: int | None = 0) -> DiscriminatorOutput:
         """Pnet's output for all images, Qnet's from the image of that number on; None: Qnet is not run."""
@@ -76,3 +78,30 @@ def scale_prior(networks: Networks, noise: int, code_gain: float, deep: bool) ->
 
 def weighted_layers(net: nn.Module) -> list[Any]:
     return [part for part in net.modules() if isinstance(part, Linear | Conv2d | ConvTranspose2d)]
+
+
+@contextmanager
+def frozen(module: nn.Module) -> Iterator[None]:
+    """While others learn through `module`: it passes messages on, and stays as it is to the bit.
+
+    Its running statistics are not mixed with the same batch again: where they are the scale (`use_running`) the
+    layer runs as in evaluation, which is the same scale without the mixing; whatever else writes to a buffer is
+    undone. Messages still reach the means of Gaussian parameters, where `Update(frozen=...)` counts the uncertainty
+    of what it does not change. Nothing applies them. Other parameters receive no gradient.
+    """
+    means = {id(part.mean) for part in module.modules() if isinstance(part, GaussianParameter)}
+    silenced = [p for p in module.parameters() if p.requires_grad and id(p) not in means]
+    norms = [m for m in module.modules() if isinstance(m, BatchNorm) and m.use_running and m.training]
+
+    def learn(learns: bool) -> None:
+        for parameter in silenced:
+            parameter.requires_grad_(learns)
+        for norm in norms:
+            norm.train(learns)
+
+    learn(False)
+    try:
+        with buffers_kept(module):
+            yield
+    finally:
+        learn(True)

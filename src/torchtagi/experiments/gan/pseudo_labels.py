@@ -11,14 +11,10 @@ finds likeliest, up to an entropy that makes it quick to find (Sinkhorn's iterat
 digits do not have equal shares; in a block of hundreds they nearly do (docs/design.md has figures).
 """
 
-from __future__ import annotations
-
 import math
 
 import torch
 from torch import Tensor, nn
-
-from torchtagi.experiments.data.augmentation import augment_affine
 
 BLOCK = 640  # images that are labelled at once
 SHARPNESS = 10.0  # of the assignment, in standard deviations of the log-probabilities
@@ -70,8 +66,3 @@ def balanced_classes(log_probs: Tensor) -> Tensor:
         image = -torch.logsumexp(score + offset, 1, keepdim=True)
         offset = math.log(n / classes) - torch.logsumexp(score + image, 0)
     return (score + offset).argmax(1)
-
-
-def distorted(images: Tensor) -> Tensor:
-    """Copies that show the same thing, drawn from torch's global generator."""
-    return augment_affine(images, generator=torch.default_generator)  # of the CPU, whatever the device

@@ -4,14 +4,11 @@
 2,3,5        several                   all          every class of a category
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from torchtagi.experiments.gan.latent import Latents, LatentSpace
 from torchtagi.experiments.runs.folder import Run, RunError
@@ -21,28 +18,24 @@ MOST = 2500  # images on a sheet
 
 def parse_numbers(name: str, text: str) -> list[float]:
     """The values of a continuous code."""
+    low, *rest = text.split(":")
     try:
-        if ":" in text:
-            low, high, count = text.split(":")
-            n = int(count)
-            if n < 2:
-                raise ValueError
-            values = torch.linspace(float(low), float(high), n, dtype=torch.float64).tolist()
-        else:
-            values = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"{name} must be a number, several with commas, or from:to:count, got {text!r}") from None
-    if not all(math.isfinite(value) for value in values):
-        raise ValueError(f"{name} must be finite, got {text!r}")
+        values = [float(part) for part in low.split(",")]
+        if rest:
+            high, count = rest
+            values = torch.linspace(float(low), float(high), int(count), dtype=torch.float64).tolist()
+        if len(values) < 1 + bool(rest) or not all(map(math.isfinite, values)):
+            raise ValueError
+    except (ValueError, RuntimeError):
+        wanted = "a finite number, several with commas, or from:to:count of at least 2"
+        raise ValueError(f"{name} must be {wanted}, got {text!r}") from None
     return values
 
 
 def parse_classes(name: str, text: str, classes: int) -> list[int]:
     """The classes of a category."""
-    if text == "all":
-        return list(range(classes))
     try:
-        values = [int(part) for part in text.split(",")]
+        values = list(range(classes)) if text == "all" else [int(part) for part in text.split(",")]
     except ValueError:
         raise ValueError(f"{name} must be a class, several with commas, or `all`, got {text!r}") from None
     for value in values:
@@ -64,10 +57,9 @@ def latent_grid(
     At most two things vary: the first along the columns, the second down the rows. All images of a grid share one
     noise, unless it is the noise that varies (`samples`).
     """
-    if samples < 1:
-        raise ValueError(f"samples must be at least 1, got {samples}")
-    if not 0 <= seed < 2**63:
-        raise ValueError(f"seed must lie between 0 and 2**63 - 1, got {seed}")
+    for name, number, least in (("samples", samples, 1), ("seed", seed, 0)):
+        if not least <= number < 2**63:
+            raise ValueError(f"{name} must lie between {least} and 2**63 - 1, got {number}")
     if continuous and max(continuous) >= space.continuous:
         raise ValueError(f"this generator has {space.continuous} continuous codes, so no c{max(continuous) + 1}")
     values: dict[str, Sequence[float]] = {
@@ -81,18 +73,16 @@ def latent_grid(
     columns, rows = [*(len(values[name]) for name in varied), 1, 1][:2]
     if rows * columns > MOST:
         raise ValueError(f"{rows} rows of {columns} images are more than the {MOST} that fit a sheet")
-    column, row = torch.arange(columns).repeat(rows), torch.arange(rows).repeat_interleave(columns)
-
-    def along(name: str) -> Tensor:
-        place = dict(zip(varied, (column, row), strict=False)).get(name, torch.zeros_like(column))
-        return torch.tensor(list(values[name]))[place]
-
-    points = space.sample(samples, seed)[along("samples")]
+    places = (torch.arange(columns).repeat(rows), torch.arange(rows).repeat_interleave(columns))
+    index = dict(zip(varied, places, strict=False))
+    still = torch.zeros(rows * columns, dtype=torch.long)
+    grid = {name: torch.tensor(list(choices))[index.get(name, still)] for name, choices in values.items()}
+    points = space.sample(samples, seed)[grid["samples"]]
     for place in categories:
-        points = points.with_category(place, along(f"category {place + 1}"))
+        points = points.with_category(place, grid[f"category {place + 1}"])
     numbers = torch.zeros_like(points.continuous)
     for place in continuous:
-        numbers[:, place] = along(f"c{place + 1}")
+        numbers[:, place] = grid[f"c{place + 1}"]
     return replace(points, continuous=numbers), columns
 
 

@@ -18,18 +18,15 @@ frozen share for noise that is independent from image to image; but generated im
 of D is shared by all of them, and q_F is up to the batch's size times larger.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor
 
-from torchtagi.experiments.gan.freezing import frozen
-from torchtagi.experiments.gan.heads import FAKE, REAL, ClassLikelihood, Heads
+from torchtagi.experiments.data import augment_affine
+from torchtagi.experiments.gan.heads import FAKE, REAL, Heads
 from torchtagi.experiments.gan.latent import Latents, LatentSpace
 from torchtagi.experiments.gan.model import Gan, Report, likeliest
-from torchtagi.experiments.gan.networks import DiscriminatorOutput, Networks
-from torchtagi.experiments.gan.pseudo_labels import distorted
+from torchtagi.experiments.gan.networks import DiscriminatorOutput, Networks, frozen
 from torchtagi.experiments.gan.tasks import Constants, Noises
 from torchtagi.gaussian import Gaussian, cat
 from torchtagi.inference.update import Update
@@ -50,10 +47,10 @@ class TagiGan(Gan):
         self.heads = Heads(space, constants.discriminator).to(self.device)
         self.generator_heads = Heads(space, constants.generator).to(self.device)
         self.state["heads"] = self.heads
-        self.class_reader = self.heads.classes
+        self.class_reader = self.heads
         if constants.pseudo_label_noise_std is not None:
-            self.pseudo_label_likelihood = ClassLikelihood(space, constants.pseudo_label_noise_std).to(self.device)
-            self.class_reader = ClassLikelihood(space, constants.pseudo_label_noise_std).to(self.device)
+            of_codes = constants.discriminator._replace(codes=constants.pseudo_label_noise_std)
+            self.pseudo_label_heads, self.class_reader = (Heads(space, of_codes).to(self.device) for _ in range(2))
         options: dict[str, Any] = {"rule": "paper" if constants.paper else "coherent", "horizon": constants.horizon}
         discriminator = networks.discriminator
         self.discriminator_update = Update(discriminator, **options)
@@ -61,14 +58,19 @@ class TagiGan(Gan):
 
     def begin_epoch(self, epoch: int) -> None:
         self.networks.train()
-        self.heads.set_noises(Noises(*(decayed(std, epoch) for std in self.constants.discriminator)))
-        self.generator_heads.set_noises(Noises(*(decayed(std, epoch) for std in self.constants.generator)))
+        of_discriminator, of_generator = (
+            Noises(*(decayed(std, epoch) for std in noises))
+            for noises in (self.constants.discriminator, self.constants.generator)
+        )
+        self.heads.set_noises(of_discriminator)
+        self.generator_heads.set_noises(of_generator)
         if self.constants.pseudo_label_noise_std is not None:
-            self.pseudo_label_likelihood.set_noise(decayed(self.constants.pseudo_label_noise_std, epoch))
+            codes = decayed(self.constants.pseudo_label_noise_std, epoch)
+            self.pseudo_label_heads.set_noises(of_discriminator._replace(codes=codes))
 
     def step(self, real: Tensor, batch: int) -> Report:
         if self.pseudo_labels is not None:
-            self.pseudo_label_step(distorted(real), self.pseudo_labels.of_batch(batch, len(real)))
+            self.pseudo_label_step(augment_affine(real), self.pseudo_labels.of_batch(batch, len(real)))
         latents = self.space.sample(len(real)).to(real.device)
         images: Gaussian = self.networks.generator(self.space.encode(latents))
         report = self.discriminator_step(real, images.detach(), latents)
@@ -78,7 +80,7 @@ class TagiGan(Gan):
     def pseudo_label_step(self, images: Tensor, classes: Tensor) -> None:
         """Qnet observes classes (n, categorical codes) at real images. Pnet learns nothing."""
         codes = self.discriminate(Gaussian(images)).codes
-        self.learn(self.discriminator_update, self.pseudo_label_likelihood(codes, classes))
+        self.learn(self.discriminator_update, self.pseudo_label_heads.class_loss(codes, classes))
 
     def discriminator_step(self, real: Tensor, images: Gaussian, latents: Latents) -> Report:
         """Parts 1 and 2."""
@@ -95,7 +97,7 @@ class TagiGan(Gan):
             loss = self.heads.label_loss(of_real, REAL) + self.heads.label_loss(of_images, FAKE)
         report = {"real": of_real.mean.mean().item(), "fake": of_images.mean.mean().item()}
         if self.space.categories:
-            read = likeliest(self.heads.classes.log_probs(output.codes))
+            read = likeliest(self.heads.class_log_probs(output.codes))
             report["code_error"] = (read != latents.categories).float().mean().item()
         if self.space.has_codes:
             loss = loss + self.heads.code_loss(output.codes, latents)
@@ -121,17 +123,14 @@ class TagiGan(Gan):
     def learn(self, update: Update, loss: Tensor) -> None:
         loss.backward()
         update.step()
-        self.zero_grad()
-
-    def zero_grad(self) -> None:
-        """Both: the messages of one step pass the networks of the other."""
+        # both: the messages of one step pass the networks of the other
         self.discriminator_update.zero_grad()
         self.generator_update.zero_grad()
 
     def class_log_probs(self, codes: Any) -> list[Tensor]:
         """With the noise of pseudo-labels, where there are any: with that of generated images' codes, which is
         large, all classes look alike. It does not decay for reading, or a network loaded would read otherwise."""
-        return self.class_reader.log_probs(codes)
+        return self.class_reader.class_log_probs(codes)
 
     def generated_probability(self, labels: Any) -> Tensor:
         return self.heads.labels.predict(labels)

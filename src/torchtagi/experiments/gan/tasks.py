@@ -1,15 +1,13 @@
 """The GANs that can be trained: data, latent space, the networks of Appendix B, and the constants of a step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from torch import nn
 
-from torchtagi.experiments import networks
 from torchtagi.experiments.gan.latent import LatentSpace
+from torchtagi.experiments.networks import generative
 
 
 class Noises(NamedTuple):
@@ -83,7 +81,7 @@ INFOGAN_MNIST = GanTask(
     network="infogan",
     data="mnist",
     space=LatentSpace(62, (10,), 2),
-    networks=(networks.mnist_dnet, networks.mnist_pnet, networks.mnist_qnet, networks.mnist_gnet),
+    networks=(generative.mnist_dnet, generative.mnist_pnet, generative.mnist_qnet, generative.mnist_gnet),
     default=DIGITS,
     paper=paper_constants(3.0),
     default_epochs=15,
@@ -100,7 +98,7 @@ INFOGAN_CELEBA = GanTask(
     network="infogan",
     data="celeba",
     space=LatentSpace(128, (10,) * 10),
-    networks=(networks.celeba_dnet, networks.celeba_pnet, networks.celeba_qnet, networks.celeba_gnet),
+    networks=(generative.celeba_dnet, generative.celeba_pnet, generative.celeba_qnet, generative.celeba_gnet),
     default=FACES,
     paper=paper_constants(8.0),
     default_epochs=5,

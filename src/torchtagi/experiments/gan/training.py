@@ -4,13 +4,12 @@ A resumed run is the same to the bit: the order of the images depends on seed an
 from torch's global generator, whose state is in the checkpoint, and evaluation draws from generators of its own.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from torchtagi import checkpoint
 from torchtagi.experiments import data
 from torchtagi.experiments.gan import drawing
 from torchtagi.experiments.gan.build import build_gan, restore_gan
@@ -58,7 +57,7 @@ class GanTraining(RunTraining):
             # the scale, so that images can be shown where the data are not
             "pixels": {"mean": list(pixels.mean), "std": list(pixels.std)},
         }
-        run.save(self.gan.networks, self.gan.state, extra)
+        checkpoint.save(run.checkpoint, self.gan.networks, self.gan.state, extra)
 
     # ---- as a learner (`fitting`) ---------------------------------------------------------------------------
 

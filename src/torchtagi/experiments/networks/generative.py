@@ -4,119 +4,75 @@ Dnet is the trunk that both heads share, Pnet tells real from generated images, 
 Gnet draws. The MNIST Gnet's first layer has 64·7·7 = 3136 units, without which the next could not be 64×7×7 (the
 table says 3072); the CelebA Gnet's last layer has stride 1, because it keeps 32×32 (the table says 2). As for the
 classifiers, `layers=torch.nn` builds the ordinary twin that backprop trains.
-
-`use_running` normalises with running statistics in training too (`nn.BatchNorm2d`), as the authors' code does: real
-and generated batches are then seen on one scale. Ordinary torch layers do not have it.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
 from types import ModuleType
 
 from torch import nn as torch_nn
 
 import torchtagi.nn
+from torchtagi.experiments.networks.classifiers import in_sequence
 
 LEAK = 0.2  # Appendix B's leaky rate
 
 
-def mnist_dnet(*, use_running: bool = False, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
-    """1×28×28 → 512 features."""
-    net: torch_nn.Sequential = layers.Sequential(
-        *convolution_block(1, 32, use_running, layers),
-        *convolution_block(32, 64, use_running, layers),
-        layers.Flatten(),
-        layers.Linear(64 * 7 * 7, 512),
-        layers.LeakyReLU(LEAK),
-    )
-    return net
+def dnet(
+    channels: Sequence[int],
+    side: int,
+    features: int,
+    *,
+    use_running: bool = False,
+    layers: ModuleType = torchtagi.nn,
+) -> torch_nn.Sequential:
+    """Images → features: convolution, leaky ReLU, batch norm and average pooling to half the size for each of
+    `channels` but the first, the images' own; the last of them have `side`² pixels.
 
-
-def mnist_pnet(*, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
-    """512 features → real (−1) or generated (+1)."""
-    net: torch_nn.Sequential = layers.Sequential(layers.Linear(512, 1))
-    return net
-
-
-def mnist_qnet(outputs: int = 13, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
-    """512 features → the codes: 11 nodes of a ten-class tree and two continuous ones."""
-    net: torch_nn.Sequential = layers.Sequential(
-        layers.Linear(512, 300), layers.ReLU(), layers.Linear(300, outputs)
-    )
-    return net
-
-
-def mnist_gnet(inputs: int = 75, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
-    """62 noise units, 11 of the class and two continuous codes → 1×28×28."""
-    net: torch_nn.Sequential = layers.Sequential(
-        layers.Linear(inputs, 64 * 7 * 7),
-        layers.ReLU(),
-        layers.Unflatten(1, (64, 7, 7)),
-        layers.ConvTranspose2d(64, 64, 3, padding=1),
-        layers.ReLU(),
-        layers.ConvTranspose2d(64, 32, 3, 2, 1, 1),
-        layers.ReLU(),
-        layers.ConvTranspose2d(32, 1, 3, 2, 1, 1),
-    )
-    return net
-
-
-def celeba_dnet(*, use_running: bool = False, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
-    """3×32×32 → 256 features."""
-    net: torch_nn.Sequential = layers.Sequential(
-        *convolution_block(3, 32, use_running, layers),
-        *convolution_block(32, 32, use_running, layers),
-        *convolution_block(32, 64, use_running, layers),
-        layers.Flatten(),
-        layers.Linear(64 * 4 * 4, 256),
-        layers.LeakyReLU(LEAK),
-    )
-    return net
-
-
-def celeba_pnet(*, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
-    """256 features → real (−1) or generated (+1)."""
-    net: torch_nn.Sequential = layers.Sequential(layers.Linear(256, 1))
-    return net
-
-
-def celeba_qnet(outputs: int = 110, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
-    """256 features → the codes: ten trees of 11 nodes."""
-    net: torch_nn.Sequential = layers.Sequential(
-        layers.Linear(256, 256), layers.ReLU(), layers.Linear(256, outputs)
-    )
-    return net
-
-
-def celeba_gnet(inputs: int = 238, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
-    """128 noise units and ten classes of 11 → 3×32×32."""
-    net: torch_nn.Sequential = layers.Sequential(
-        layers.Linear(inputs, 64 * 4 * 4),
-        layers.ReLU(),
-        layers.Unflatten(1, (64, 4, 4)),
-        layers.ConvTranspose2d(64, 64, 3, padding=1),
-        layers.ReLU(),
-        layers.ConvTranspose2d(64, 64, 3, 2, 1, 1),
-        layers.ReLU(),
-        layers.ConvTranspose2d(64, 32, 3, 2, 1, 1),
-        layers.ReLU(),
-        layers.ConvTranspose2d(32, 32, 3, 2, 1, 1),
-        layers.ReLU(),
-        layers.ConvTranspose2d(32, 32, 3, padding=1),
-        layers.ReLU(),
-        layers.ConvTranspose2d(32, 3, 3, padding=1),
-    )
-    return net
-
-
-def convolution_block(
-    channels_in: int, channels: int, use_running: bool, layers: ModuleType
-) -> list[torch_nn.Module]:
-    """Convolution, leaky ReLU, batch norm, and average pooling to half the size."""
+    `use_running` normalises with running statistics in training too (`nn.BatchNorm2d`), as the authors' code does:
+    real and generated batches are then seen on one scale. Ordinary torch layers do not have it.
+    """
     options = {"use_running": True} if use_running else {}
-    return [
-        layers.Conv2d(channels_in, channels, 3, padding=1),
-        layers.LeakyReLU(LEAK),
-        layers.BatchNorm2d(channels, affine=False, **options),
-        layers.AvgPool2d(3, 2, padding=1),
-    ]
+    parts: list[torch_nn.Module] = []
+    for before, after in pairwise(channels):
+        parts += [
+            layers.Conv2d(before, after, 3, padding=1),
+            layers.LeakyReLU(LEAK),
+            layers.BatchNorm2d(after, affine=False, **options),
+            layers.AvgPool2d(3, 2, padding=1),
+        ]
+    last = layers.Linear(channels[-1] * side**2, features)
+    return in_sequence(layers, *parts, layers.Flatten(), last, layers.LeakyReLU(LEAK))
+
+
+def pnet(features: int, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
+    """Features → real (−1) or generated (+1)."""
+    return in_sequence(layers, layers.Linear(features, 1))
+
+
+def qnet(features: int, hidden: int, outputs: int, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
+    """Features → the codes: the nodes of each category's tree, then the continuous ones."""
+    return in_sequence(layers, layers.Linear(features, hidden), layers.ReLU(), layers.Linear(hidden, outputs))
+
+
+def gnet(
+    side: int, convolutions: Sequence[tuple[int, int]], inputs: int, *, layers: ModuleType = torchtagi.nn
+) -> torch_nn.Sequential:
+    """Noise and codes → images, by 64 maps of `side`² and transposed convolutions of (channels, stride)."""
+    before = 64
+    parts = [layers.Linear(inputs, before * side**2), layers.ReLU(), layers.Unflatten(1, (before, side, side))]
+    for channels, stride in convolutions:
+        parts += [layers.ConvTranspose2d(before, channels, 3, stride, 1, stride - 1), layers.ReLU()]
+        before = channels
+    return in_sequence(layers, *parts[:-1])
+
+
+mnist_dnet = partial(dnet, (1, 32, 64), 7, 512)
+mnist_pnet = partial(pnet, 512)
+mnist_qnet = partial(qnet, 512, 300, outputs=13)
+mnist_gnet = partial(gnet, 7, ((64, 1), (32, 2), (1, 2)), inputs=75)
+celeba_dnet = partial(dnet, (3, 32, 32, 64), 4, 256)
+celeba_pnet = partial(pnet, 256)
+celeba_qnet = partial(qnet, 256, 256, outputs=110)
+celeba_gnet = partial(gnet, 4, ((64, 1), (64, 2), (32, 2), (32, 2), (32, 1), (3, 1)), inputs=238)

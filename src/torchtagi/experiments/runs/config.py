@@ -43,20 +43,10 @@ class RunConfig:
         """Whether a run may be continued beyond the epochs first asked for."""
         return True
 
-    def asdict(self) -> Row:
-        return dataclasses.asdict(self)
-
     def as_json(self) -> Row:
         """What config.json says: the configuration and the versions at work."""
-        return {
-            **self.asdict(),
-            "versions": {
-                "torchtagi": torchtagi.__version__,
-                "torch": str(torch.__version__),
-                "numpy": np.__version__,
-                "python": platform.python_version(),
-            },
-        }
+        versions = {"torchtagi": torchtagi.__version__, "torch": str(torch.__version__), "numpy": np.__version__}
+        return {**dataclasses.asdict(self), "versions": {**versions, "python": platform.python_version()}}
 
     @classmethod
     def from_json(cls, content: Row) -> Self:
@@ -66,13 +56,18 @@ class RunConfig:
         if missing:
             raise RunError(f"the run's configuration does not say its {', '.join(missing)}")
         known = {entry.name: content[entry.name] for entry in fields if entry.name in content}
-        for entry in fields:
-            if entry.name in known and not is_of_kind(known[entry.name], str(entry.type)):
-                raise RunError(f"the run's {entry.name} must be {entry.type}, got {known[entry.name]!r}")
+        for name, value in known.items():
+            kind = cls.__dataclass_fields__[name].type
+            if not is_of_kind(value, str(kind)):
+                raise RunError(f"the run's {name} must be {kind}, got {value!r}")
         return cls(**known)
 
-    def check_seed(self) -> None:
-        whole("seed", self.seed, 0)
+    def check_sizes(self, samples: int = 1) -> None:
+        """`samples` is how many images training and test need at least."""
+        least = {"epochs": 1, "batch_size": 1, "threads": 1, "seed": 0, "samples": samples, "test_samples": samples}
+        for name, number in least.items():
+            if getattr(self, name) is not None or "samples" not in name:
+                whole(name, getattr(self, name), number)
         if self.seed >= 2**63:
             raise ValueError(f"seed must be below 2**63, got {self.seed}")
 
@@ -84,14 +79,6 @@ class ClassifierConfig(RunConfig):
     augment: bool = True
     """Images are varied at random."""
 
-    def check_sizes(self) -> None:
-        for name in ("epochs", "batch_size", "threads"):
-            whole(name, getattr(self, name), 1)
-        for name in ("samples", "test_samples"):
-            if getattr(self, name) is not None:
-                whole(name, getattr(self, name), 1)
-        self.check_seed()
-
     def split(self, sets: data.TrainTest) -> data.TrainTest:
         """What is learned and what it is measured on: as much of the two halves as was asked for. Few training
         images are drawn by the seed, the same for every method."""
@@ -101,43 +88,17 @@ class ClassifierConfig(RunConfig):
         return data.TrainTest(train, sets.test.subset(slice(self.test_samples)))
 
 
-def with_changes(config: type[RunConfig], given: dict[str, Any], pairs: list[str]) -> dict[str, Any]:
-    """What options of their own have given, and what `name=value` texts add to it."""
-    changes = parse_changes(config, pairs)
-    for name in given.keys() & changes.keys():
-        raise ValueError(f"--set {name}={changes[name]} and an option of its own both say what {name} is")
-    return {**given, **changes}
+IN_NAME = {"batch_size": "batch", "samples": "samples", "test_samples": "test", "noise": "noise"}
 
 
-def parse_changes(config: type[RunConfig], pairs: list[str]) -> dict[str, Any]:
-    """`name=value` texts as the fields of a configuration they name, each of the field's own kind."""
-    fields = {entry.name: str(entry.type) for entry in dataclasses.fields(config)}
-    for name in ("task", "network", "setting"):
-        del fields[name]
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        name = name.strip().replace("-", "_")
-        if not equals or name not in fields:
-            raise ValueError(f"--set wants name=value, got {pair!r}; the names are {', '.join(fields)}")
-        found[name] = parse_value(name, fields[name], text.strip())
-    return found
-
-
-def parse_value(name: str, kind: str, text: str) -> Any:
-    options = kind.split(" | ")
-    if "None" in options and text.lower() in ("none", "null"):
-        return None
-    try:
-        if "bool" in options:
-            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
-        if "int" in options:
-            return int(text)
-        if "float" in options:
-            return float(text)
-    except (ValueError, KeyError):
-        raise ValueError(f"--set {name}: {text!r} is not of kind {kind}") from None
-    return text
+def described(setting: str, changes: dict[str, Any], base: dict[str, Any]) -> str:
+    """A setting with what differs from it, for the names of runs: results of different settings never share one.
+    How long a run is does not change what it is after each epoch, and is left out."""
+    for name, short in IN_NAME.items():
+        value = changes.get(name)
+        if value is not None and value != base.get(name):
+            setting += f"-{short}{value:g}" if isinstance(value, float) else f"-{short}{value}"
+    return setting + ("-plain" if base.get("augment") and not changes.get("augment", True) else "")
 
 
 KINDS: dict[str, Any] = {"int": int, "float": int | float, "str": str, "bool": bool, "None": type(None)}
@@ -149,7 +110,7 @@ def is_of_kind(value: Any, kind: str) -> bool:
     if not all(option in KINDS for option in options):
         return True
     return any(
-        isinstance(value, KINDS[option]) and (option == "bool" or value is not True and value is not False)
+        isinstance(value, KINDS[option]) and (option == "bool" or (value is not True and value is not False))
         for option in options
     )
 

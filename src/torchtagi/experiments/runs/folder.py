@@ -22,10 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from torch import nn
 
-from torchtagi import checkpoint
-from torchtagi.checkpoint import CheckpointError, Saved, write_atomically
+from torchtagi.checkpoint import write_atomically
 
 CONFIG, METRICS, CHECKPOINT = "config.json", "metrics.jsonl", "checkpoint.safetensors"
 STUDY = "comparison.json"  # of a comparison, a folder of runs
@@ -76,17 +74,18 @@ class Run:
         kinds = dict.fromkeys(IDENTITY, str) | {"seed": int}
         wrong = [name for name, kind in kinds.items() if not isinstance(config.get(name), kind)]
         if wrong:
-            raise RunError(f"{folder / CONFIG} does not say its {', '.join(wrong)} (seed as a number, others as text)")
+            raise RunError(
+                f"{folder / CONFIG} does not say its {', '.join(wrong)} (seed as a number, others as text)"
+            )
         return cls(folder, config)
 
     # ---- metrics -----------------------------------------------------------------------------------------
 
     def metrics(self) -> list[Row]:
         """One row an epoch, in order."""
-        path = self.folder / METRICS
+        path, rows = self.folder / METRICS, []
         if not path.is_file():
             return []
-        rows = []
         for number, line in enumerate(read_text(path).splitlines(), 1):
             try:
                 row = json.loads(line)
@@ -122,9 +121,6 @@ class Run:
     def checkpoint(self) -> Path:
         return self.folder / CHECKPOINT
 
-    def save(self, net: nn.Module, likelihood: nn.Module, extra: Row) -> None:
-        checkpoint.save(self.checkpoint, net, likelihood, extra)
-
     def require_checkpoint(self) -> None:
         if not self.checkpoint.is_file():
             raise RunError(f"{self.folder} has no {CHECKPOINT}: only its configuration and metrics were kept")
@@ -132,7 +128,7 @@ class Run:
     # ---- other files -------------------------------------------------------------------------------------
 
     def write_json(self, name: str, content: Row) -> None:
-        self.write(name, (json.dumps(without_nan(content), indent=1) + "\n").encode())
+        self.write(name, as_json(content))
 
     def write(self, name: str, content: bytes) -> Path:
         path = self.folder / name
@@ -156,15 +152,11 @@ class Run:
         rows = self.metrics()
         if not rows:
             raise RunError(f"{self.folder} has not finished an epoch yet: nothing to record")
-        target = Path(results) / "-".join(
-            [*(str(self.config[key]) for key in IDENTITY[:3]), f"seed{self.config['seed']}"]
-        )
-        for name in (CONFIG, METRICS):
+        target = Path(results) / "{task}-{network}-{setting}-seed{seed}".format(**self.config)
+        current = (self.evaluation() or {}).get("epochs") == len(rows)
+        for name in (CONFIG, METRICS, *([EVALUATION] if current else [])):
             write_atomically(target / name, (self.folder / name).read_bytes())
-        evaluation = self.evaluation() or {}
-        if evaluation.get("epochs") == len(rows):
-            write_atomically(target / EVALUATION, (self.folder / EVALUATION).read_bytes())
-        else:
+        if not current:
             (target / EVALUATION).unlink(missing_ok=True)
         return target
 
@@ -178,7 +170,9 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise RunError(f"another process is at work in {folder}: wait until it ends, or choose another folder") from None
+        raise RunError(
+            f"another process is at work in {folder}: wait until it ends, or choose another folder"
+        ) from None
     try:
         yield
     finally:
@@ -233,6 +227,10 @@ def read_json(path: Path) -> Row:
     if not isinstance(content, dict):
         raise RunError(f"{path} must hold a JSON object, got {type(content).__name__}")
     return content
+
+
+def as_json(content: Row) -> bytes:
+    return (json.dumps(without_nan(content), indent=1) + "\n").encode()
 
 
 def without_nan(value: Any) -> Any:

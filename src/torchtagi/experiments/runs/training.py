@@ -8,10 +8,8 @@
 A run continued from any of its checkpoints ends with the same bits as one that was never interrupted (`fitting`).
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Self
 
 from torchtagi.checkpoint import CheckpointError
@@ -42,8 +40,8 @@ class RunTraining(Fit):
         `config` may ask for more epochs than before, if it is open-ended, and for nothing else.
         """
         before: RunConfig = type(config).from_json(run.config)
-        asked = config.asdict()
-        for name, value in before.asdict().items():
+        asked = asdict(config)
+        for name, value in asdict(before).items():
             if asked[name] != value and not (name == "epochs" and before.open_ended):
                 raise RunError(f"{run.folder} was started with {name.replace('_', ' ')} {value}, not {asked[name]}")
         run.clear_leftovers()
