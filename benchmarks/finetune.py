@@ -3,8 +3,8 @@
     python benchmarks/finetune.py --out results/finetune.json
 
 The network of Appendix B.1.1 is trained on those of the first 50,000 MNIST digits that are 0 to 4, then converted
-with its weights as prior means (`tagi.convert(net, from_weights=True)`). Beside it the same network from scratch. Both
-learn the same 500 digits of all ten classes, 30 epochs; error and NLL on the 10,000 test digits, three seeds.
+with its weights as prior means (`tagi.convert(net, from_weights=True)`). Beside it the same network from scratch.
+Both learn the same 500 digits of all ten classes, 30 epochs; error and NLL on the 10,000 test digits, three seeds.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def main() -> None:
         errors = [row["error"] for row in rows if row["start"] == start]
         print(f"{start:>14}: {statistics.fmean(errors):.2f} % error, mean of {len(errors)} seeds")
     if options.out:
-        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-        options.out.write_text(json.dumps({"commit": commit, "rows": rows}, indent=1) + "\n")
+        asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+        options.out.write_text(json.dumps({"commit": asked.stdout.strip(), "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

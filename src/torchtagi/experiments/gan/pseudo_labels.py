@@ -8,7 +8,7 @@ does and a slant does not (Ojha et al. 2020 do so for infoGAN by contrast, Asano
 Left to itself, Qnet would agree with itself best by giving one class to all images. Pseudo-labels are therefore
 assigned to a block of images at once, every class equally often: of all assignments that do so, the one that Qnet
 finds likeliest, up to an entropy that makes it quick to find (Sinkhorn's iteration). In a batch of 16 the ten
-digits do not have equal shares; in a block of hundreds they nearly do (docs/design.md has figures).
+digits do not have equal shares; in a block of hundreds they nearly do (docs/maths.md has figures).
 """
 
 import math

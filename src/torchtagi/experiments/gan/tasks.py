@@ -20,7 +20,7 @@ class Noises(NamedTuple):
 
 @dataclass(frozen=True)
 class Constants:
-    """The constants of a step. docs/design.md says how ours were found: by ablations."""
+    """The constants of a step. docs/maths.md says how ours were found: by ablations."""
 
     discriminator: Noises
     generator: Noises
