@@ -196,16 +196,16 @@ def draw_reliability(evaluations: list[Row], path: Path) -> None:
     """Accuracy against confidence, one panel a network; a bar is one standard error. Bins of a few images say
     nothing, and are left out."""
     columns = min(3, len(evaluations))
-    with plots.themed("light"):
-        figure = plots.blank_figure(3.2 * columns, 3.3 * -(-len(evaluations) // columns))
-        panels = figure.subplots(-(-len(evaluations) // columns), columns, squeeze=False, sharex=True, sharey=True)
+    lines = -(-len(evaluations) // columns)
+    shared = {"sharex": True, "sharey": True}
+    with plots.new_figure(3.2 * columns, 3.3 * lines, lines, columns, **shared) as (figure, panels):
         for panel in panels.flat[len(evaluations) :]:
             panel.axis("off")
         for panel, row in zip(panels.flat, evaluations, strict=False):
             bins = [entry for entry in row["reliability"] if entry["images"] >= FEW]
             confidence, accuracy = [[entry[key] for entry in bins] for key in ("confidence", "accuracy")]
             spread = [(entry["accuracy"] * (1 - entry["accuracy"]) / entry["images"]) ** 0.5 for entry in bins]
-            panel.plot([0, 1], [0, 1], linewidth=1, color=plots.THEMES["light"]["soft"])
+            panel.plot([0, 1], [0, 1], linewidth=1, color=plots.SOFT)
             panel.errorbar(confidence, accuracy, yerr=spread, marker="o", markersize=4, capsize=2)
             title = f"{row['task']} {row['network']}, E = {row['epochs']}\nECE {row['ece']:.4f}"
             panel.set_title(title, fontsize=9)
@@ -225,9 +225,7 @@ def long_runs(networks: Mapping[str, Mapping[str, Curve]]) -> dict[str, Curve]:
 
 def draw_errors(long: Mapping[str, Curve], path: Path) -> None:
     """Test error against epochs of our default on CIFAR-10, the paper's two points beside each curve."""
-    with plots.themed("light"):
-        figure = plots.blank_figure(7.0, 3.8)
-        panel = figure.subplots()
+    with plots.new_figure(7.0, 3.8) as (figure, ((panel,),)):
         for name, curve in long.items():
             rows = curve.by_seed[min(curve.by_seed)]
             (line,) = panel.plot(list(rows), [row["error"] for row in rows.values()], label=f"{name}, ours")

@@ -8,6 +8,7 @@ import sys
 import time
 
 from small_runs import finished, small
+from torchtagi.experiments.classify.evaluation import load_model
 from torchtagi.experiments.runs.folder import Run
 
 COMMAND = (sys.executable, "-m", "torchtagi", "train", "mnist", "--no-report")
@@ -18,7 +19,7 @@ OPTIONS = ("--samples", "240", "--test-samples", "100", "--epochs", "5", "--thre
 
 def start(folder, *options):
     return subprocess.Popen(
-        [*COMMAND, "--run", str(folder), *options],
+        [*COMMAND, "--out", str(folder), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -42,9 +43,9 @@ def stop_politely(process, folder, number):
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number, err
-    assert f"--run {folder} --resume" in " ".join(out.split())
+    assert f"--out {folder} --resume" in " ".join(out.split())
     assert err == ""
-    assert sum(p.numel() for p in Run.open(folder).load().net.parameters()) == 2 * 207219
+    assert sum(p.numel() for p in load_model(Run.open(folder)).net.parameters()) == 2 * 207219
 
 
 def test_stopped_terminated_killed_and_resumed_is_bit_identical(tmp_path, digits):

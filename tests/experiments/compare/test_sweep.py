@@ -74,6 +74,8 @@ def test_every_point_of_every_panel_is_in_the_picture():
         assert 100.0 < high < 200.0
     assert list(panels[0].lines[1].get_ydata()) == [50.0, 100.0], "what diverged is at 100 %"
     assert set(panels[1].lines[0].get_ydata()) == {3.5}, "the learned noise is a line across"
+    alone = [{"axis": "tagi-noise", "value": "learned", "error": 3.5}, {**rows[0]}]
+    assert len(sweep_figure(alone).axes) == 1, "as long as no other noise is finished"
 
 
 def test_the_command(tmp_path, capsys):

@@ -40,7 +40,7 @@ Arch = Annotated[str | None, typer.Option(help="The network, the same for all.")
 Samples = Annotated[int | None, number(SAMPLES_HELP)]
 TestSamples = Annotated[int | None, number("Test on the first so many images only.")]
 Threads = Annotated[int | None, number("CPU threads.")]
-Minutes = Annotated[float | None, typer.Option(metavar="M", help="Stop after so long; the same command goes on.")]
+Minutes = Annotated[float | None, number("Stop after so long; the same command goes on.", 0, float)]
 Show = Annotated[bool, typer.Option("--show", help="Train nothing, show what is finished.")]
 
 

@@ -47,14 +47,14 @@ def value_table(title: str, rows: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
-def number(text: str, least: int = 1) -> Any:
-    """An option that is a whole number; unlike typer's own, it names the value that is none."""
+def number(text: str, least: int = 1, kind: type[int] | type[float] = int) -> Any:
+    """An option that is a number; unlike typer's own, it names the value that is none."""
 
-    def parse(value: str) -> int:
+    def parse(value: str) -> float:
         try:
-            found = int(value)
+            found = kind(value)
         except ValueError:
-            raise typer.BadParameter(f"{value!r} is not a whole number") from None
+            raise typer.BadParameter(f"{value!r} is not a {'whole ' * (kind is int)}number") from None
         if found < least:
             raise typer.BadParameter(f"must be at least {least}, got {found}")
         return found

@@ -28,7 +28,7 @@ def train(
     epochs: shared.Epochs = None,
     batch_size: shared.BatchSize = None,
     noise: Annotated[
-        float | None, typer.Option(metavar="STD", help="The labels' noise σ_V; learned unless given.")
+        float | None, shared.number("The labels' noise σ_V; learned unless given.", least=0, kind=float)
     ] = None,
     augment: Annotated[
         bool | None,

@@ -88,7 +88,9 @@ def line_figure(
             for name, points in panel.lines.items():
                 style = {"marker": "o", "markersize": 3, **styles.get(name, {})}
                 for seed in panel.faint.get(name, []):
-                    axes.plot(*np.reshape(seed, (-1, 2)).T, **{**style, "alpha": 0.25, "linewidth": 1, "marker": ""})
+                    axes.plot(
+                        *np.reshape(seed, (-1, 2)).T, **{**style, "alpha": 0.25, "linewidth": 1, "marker": ""}
+                    )
                 axes.plot(*np.reshape(points, (-1, 2)).T, **style, label=name if points else None)
             axes.set(xlabel=panel.xlabel, ylabel=panel.ylabel)
             if panel.xlabel == "epoch":
