@@ -161,7 +161,7 @@ def test_a_run_changed_by_hand_is_told_in_one_line(file, text, copy, capsys):
 
 def test_recording_a_run_changed_by_hand_is_told_in_one_line(copy, capsys):
     change(copy / "tagi/seed0/config.json", "task", value=["mnist"])
-    assert one_line(["record", "c/tagi/seed0"], capsys, "c/tagi/seed0 cannot be read")
+    assert one_line(["record", "c/tagi/seed0"], capsys, "c/tagi/seed0/config.json does not say its task")
 
 
 def test_going_on_beside_a_run_changed_by_hand_is_told_in_one_line(copy, capsys):

@@ -7,8 +7,7 @@ import pytest
 from small_studies import study, swept
 
 from torchtagi.experiments.cli.app import run as tagi
-from torchtagi.experiments.compare import Runner, runner
-from torchtagi.experiments.compare.sweep import configs_of
+from torchtagi.experiments.compare import runner
 from torchtagi.experiments.report.comparison_plots import sweep_figure
 from torchtagi.experiments.runs.folder import Run, RunError
 
@@ -17,8 +16,7 @@ from torchtagi.experiments.runs.folder import Run, RunError
 def few_values(monkeypatch):
     module = sys.modules["torchtagi.experiments.compare.sweep"]  # its name in the package is the function's
     monkeypatch.setattr(module, "FACTORS", (1.0, 1e30))
-    monkeypatch.setattr(module, "NOISES", {"learned": {}, "0.3": {"learn_noise": False, "noise_std": 0.3}})
-    monkeypatch.setattr(module, "BATCHES", (4, 64))
+    monkeypatch.setattr(module, "NOISES", {"learned": {}, "0.3": {"noise": 0.3}})
 
 
 ASKED = study(epochs=1, samples=32, test_samples=30)
@@ -27,8 +25,6 @@ ASKED = study(epochs=1, samples=32, test_samples=30)
 def test_rows_are_the_runs_and_nothing_is_repeated(tmp_path, monkeypatch):
     rows = swept(ASKED, ["tagi", "sgd"], tmp_path / "s")
     assert [(row["axis"], row["value"]) for row in rows] == [
-        ("tagi-batch", "4"),
-        ("tagi-batch", "64"),
         ("tagi-noise", "learned"),
         ("tagi-noise", "0.3"),
         ("sgd-learning-rate", "0.03"),
@@ -41,8 +37,7 @@ def test_rows_are_the_runs_and_nothing_is_repeated(tmp_path, monkeypatch):
     configs = {
         p.parent.parent.name: Run.open(p.parent).config for p in (tmp_path / "s").glob("*/*/seed0/config.json")
     }
-    assert (configs["0.3"]["noise_std"], configs["0.3"]["learn_noise"]) == (0.3, False)
-    assert configs["4"]["batch_size"] == 4
+    assert (configs["0.3"]["noise"], configs["learned"]["noise"]) == (0.3, None)
     assert configs["0.03"]["hyperparameters"]["learning_rate"] == 0.03
 
     def refuse(*arguments):
@@ -54,23 +49,15 @@ def test_rows_are_the_runs_and_nothing_is_repeated(tmp_path, monkeypatch):
         swept(study(samples=32, test_samples=30), ["sgd"], tmp_path / "s")
 
 
-def test_a_batch_is_learned_whole(tmp_path):
-    """In chunks of 16, all batches larger than that would be one and the same run."""
-    configs = configs_of(Runner(tmp_path, "sweep.json", ASKED), ["tagi"], 0)
-    sizes = [(c.batch_size, c.chunk) for name, c in configs.items() if name.startswith("tagi-batch")]
-    assert sizes == [(4, 16), (64, 64)]
-
-
 def test_every_point_of_every_panel_is_in_the_picture():
     """The panels share an axis: the first one's errors must not set its limits."""
     points = {"adam-learning-rate": [("0.1", 50.0), ("1", None)], "tagi-noise": [("learned", 3.5), ("0.1", 4.0)]}
-    points["tagi-batch"] = [("1", 2.0)]
     rows = [{"axis": a, "value": value, "error": error} for a, found in points.items() for value, error in found]
     panels = sweep_figure(rows).axes
-    assert len(panels) == 3
+    assert len(panels) == 2
     for panel in panels:
         low, high = panel.get_ylim()
-        assert 0 < low < 2.0
+        assert 0 < low < 3.5
         assert 100.0 < high < 200.0
     assert list(panels[0].lines[1].get_ydata()) == [50.0, 100.0], "what diverged is at 100 %"
     assert set(panels[1].lines[0].get_ydata()) == {3.5}, "the learned noise is a line across"

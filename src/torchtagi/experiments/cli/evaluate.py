@@ -43,7 +43,7 @@ def evaluate(
     tell = None if as_json else say
     if opened.config["task"] in GAN_TASKS:
         measures = evaluate_gan(opened, judge, tell)
-        print_json(measures) if as_json else console.print(value_table("measures", described(measures)))
+        print_json(measures) if as_json else console.print(value_table("measures", described(opened, measures)))
         return
     if judge is not None:
         raise ValueError(f"--judge is for GANs: {', '.join(GAN_TASKS)}")
@@ -51,7 +51,7 @@ def evaluate(
     if as_json:
         print_json(found.summary())
         return
-    console.print(value_table(f"{len(found.labels):,} test {found.task.thing}s", described(found.scores)))
+    console.print(value_table(f"{len(found.labels):,} test {found.task.thing}s", described(opened, found.scores)))
     console.print(confusion_table(found))
     if found.detection is None:
         console.print(f"note: {found.note}")

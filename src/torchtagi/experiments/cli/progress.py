@@ -17,7 +17,7 @@ from torchtagi.experiments import data
 from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.cli.shared import console, say, value_table
 from torchtagi.experiments.gan.training import GanTraining
-from torchtagi.experiments.report.measures import described, epochs, paper_rows, shown
+from torchtagi.experiments.report.measures import described, epochs, shown
 from torchtagi.experiments.report.page import write_report
 from torchtagi.experiments.runs.config import RunConfig
 from torchtagi.experiments.runs.folder import Row, Run, RunError, check_free, locked
@@ -103,7 +103,7 @@ class Kind:
             run = training.run
             assert run is not None
             row = run.metrics()[-1]
-            console.print(value_table(f"after {epochs(row['epoch'])}", [*described(row), *paper_rows(run)]))
+            console.print(value_table(f"after {epochs(row['epoch'])}", described(run, row)))
             if report:
                 console.print(f"report page: {write_report(run, progress=say)}")
 

@@ -17,8 +17,6 @@ from torchtagi.experiments.gan.tasks import GAN_TASKS
 from torchtagi.experiments.report.measures import paper_errors, shown
 from torchtagi.experiments.runs.folder import IDENTITY, Run, recorded, result_rows
 
-SHOWN = {"nll": "NLL", "ece": "ECE", "auroc_ovr": "AUROC"}
-
 
 def record(
     run: RunFolder,
@@ -59,7 +57,10 @@ def results(
 
 
 def result_table(runs: list[Run]) -> Table:
-    table = new_table("task", "network", "setting", "seed", "epoch", "error", "paper", *SHOWN.values(), texts=3)
+    table = new_table("task", "network", "setting", "seed", "epoch", "error", "paper", "NLL", "ECE", texts=3)
+    table.padding = 0
+    for column in table.columns:
+        column.no_wrap = column.header != "setting"
     for run in runs:
         paper = paper_errors(run)
         with reading(run.folder):
@@ -67,6 +68,6 @@ def result_table(runs: list[Run]) -> Table:
             for row in rows[:1] + rows[1:][-1:]:
                 errors = (shown("error", value) for value in (row.get("error"), paper.get(row["epoch"])))
                 cells = [str(row[name]) for name in (*IDENTITY, "epoch")]
-                table.add_row(*cells, *errors, *(shown(name, row.get(name)) for name in SHOWN))
+                table.add_row(*cells, *errors, *(shown(name, row.get(name)) for name in ("nll", "ece")))
             table.add_section()
     return table

@@ -57,11 +57,15 @@ def classifier_parts(run: Run, rows: list[Row], download: bool, say: Say) -> Ite
         f"{', each with a mean and a variance' * by_tagi}; measured on {len(evaluation.labels):,} test {thing}s."
     )
     scores = {**evaluation.scores, "samples_per_second": last.get("samples_per_second")}
-    yield html.cards([*measures.described(scores), *measures.paper_rows(run)])
-    text = "The training error is that on each batch before it was learned."
-    text += " There is no learning rate; α is the mean fraction of the messages applied." * by_tagi
+    yield html.cards(measures.described(run, scores))
+    text = "The training error is that on each batch before it was learned. "
+    text += (
+        "There is no learning rate; α is the mean fraction of the messages applied."
+        if by_tagi
+        else f"The mean training loss of the last epoch was {measures.shown('loss', last.get('loss'))}."
+    )
     curves = plots.learning_curves(rows, measures.paper_errors(run))
-    yield learned(run, rows, text, curves, measures.EPOCH_COLUMNS["classifier"])
+    yield learned(run, rows, text, curves)
     yield html.section(
         "Can its probabilities be trusted?",
         "On the diagonal, of the answers given with 80 % confidence 80 % are right. "
@@ -100,7 +104,7 @@ def gan_parts(run: Run, rows: list[Row]) -> Iterable[str]:
         f"{measures.epochs(len(rows))} of {how}: a generator draws, a discriminator tells its images from real ones"
         f"{' and reads the codes back from them' * space.has_codes}. {weights:,} weights."
     )
-    yield html.cards(measures.described({**rows[-1], **(run.evaluation() or {})}))
+    yield html.cards(measures.described(run, {**rows[-1], **(run.evaluation() or {})}))
 
     def drawings(title: str, text: str, latents: Latents, columns: int) -> str:
         png = as_png(sheet(pixels.to_uint8(gan.draw(latents)), columns))
@@ -130,7 +134,7 @@ def gan_parts(run: Run, rows: list[Row]) -> Iterable[str]:
     strip = run.folder / STRIP
     film = html.image(strip.read_bytes(), "the filmstrip") if strip.is_file() else "<p>Not drawn.</p>"
     yield html.section("Over the training", "The same latent points from the prior on, a moment a column.", film)
-    yield learned(run, rows, "", plots.gan_curves(rows), measures.EPOCH_COLUMNS["gan"])
+    yield learned(run, rows, "", plots.gan_curves(rows))
 
 
 def lead(text: str) -> str:
@@ -144,9 +148,10 @@ def drawn(run: Run, name: str, alt: str, figure: plots.Figure) -> str:
     return html.image(png, alt, chart=True)
 
 
-def learned(run: Run, rows: list[Row], text: str, curves: plots.Figure, columns: Mapping[str, str]) -> str:
+def learned(run: Run, rows: list[Row], text: str, curves: plots.Figure) -> str:
     figure = drawn(run, "learning", "measures by epoch", curves)
-    return html.section("How it learned", text, figure, epoch_table(rows, columns))
+    table = epoch_table(rows, measures.EPOCH_COLUMNS[measures.kind_of(run)])
+    return html.section("How it learned", text, figure, table)
 
 
 def epoch_table(rows: list[Row], columns: Mapping[str, str]) -> str:

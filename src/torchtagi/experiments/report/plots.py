@@ -82,7 +82,8 @@ def line_figure(
     """The panels side by side; if all have the same lines, with one legend beside them."""
     styles = styles or {}
     alike = len(panels) > 1 and len({tuple(panel.lines) for panel in panels}) == 1
-    with new_figure(4.2 * len(panels) + 2 * alike, 3.8, 1, len(panels), sharey=sharey) as (figure, subplots):
+    width = min(4.2 * len(panels), 10.2)  # as wide as the page
+    with new_figure(width + 2 * alike, 3.8, 1, len(panels), sharey=sharey) as (figure, subplots):
         for axes, panel in zip(subplots[0], panels, strict=True):
             axes.plot(*np.reshape(panel.reference, (-1, 2)).T, color=SOFT, linewidth=1)
             for name, points in panel.lines.items():
@@ -118,6 +119,7 @@ def write_plainly(axis: Any) -> None:
         def __call__(self, x: float, pos: int | None = None) -> str:
             return f"{x:g}" if super().__call__(x, pos) else ""
 
+    axis.get_major_locator().set_params(numticks=6)
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(Plain(minor_thresholds=(1.5, 0.5)))
     axis.grid(which="minor", alpha=0.12)
