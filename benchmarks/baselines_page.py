@@ -151,7 +151,7 @@ def sweep_section(name: str, content: Row) -> list[str]:
         "",
         f"Each value and its final test error in %{mean}; *d*: every seed diverged.",
         "",
-        f"![final error over learning rate, noise and batch size](../results/{name}/plots/sweep.png)",
+        f"![final error over learning rate and noise](../results/{name}/plots/sweep.png)",
         "",
         "| " + " | ".join(map(axis_label, axes)) + " |",
         "|" + "---|" * len(axes),

@@ -1,6 +1,7 @@
 """The commands: what they print, write and refuse. Every failure is one line and an exit code."""
 
 import importlib.util
+import itertools
 import json
 import shutil
 import signal
@@ -11,11 +12,11 @@ from PIL import Image
 
 import torchtagi_command
 from torchtagi.experiments.classify.config import configure
-from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.cli import progress
 from torchtagi.experiments.cli import train as train_command
 from torchtagi.experiments.cli.app import run as tagi
 from torchtagi.experiments.runs.folder import Run
+from torchtagi.model import Classifier
 
 OUT = "--out"
 QUICK = ("--samples", "64", "--test-samples", "100", "--threads", "1")
@@ -71,30 +72,32 @@ def test_paper_flag_and_options_reach_the_configuration(monkeypatch):
     with pytest.raises(Caught):
         tagi(["train", "mnist", "--paper", "--threads", "1"])
     assert seen[0] == configure("mnist", paper=True, threads=1)
-    options = ["--noise", "0.3", "--batch-size", "8", "--epochs", "4"]
-    options += ["--seed", "7", "--threads", "2", "--device", "cpu", OUT, "x"]
+    options = ["--noise", "0.3", "--batch-size", "8", "--epochs", "4", "--samples", "64", "--test-samples", "20"]
+    options += ["--seed", "7", "--threads", "2", "--device", "cpu", "--precision", "bfloat16", OUT, "x"]
     with pytest.raises(Caught):
         tagi(["train", "mnist", *options])
-    config = seen[1]
-    assert (config.noise, config.batch_size) == (0.3, 8)
-    assert (config.epochs, config.seed, config.threads, config.device) == (4, 7, 2, "cpu")
+    sizes = {"batch_size": 8, "epochs": 4, "samples": 64, "test_samples": 20}
+    assert seen[1] == configure("mnist", noise=0.3, seed=7, threads=2, precision="bfloat16", **sizes)
+    with pytest.raises(Caught):
+        tagi(["train", "mnist", "--paper", "--noise", "0.5"])
+    assert (seen[2].paper, seen[2].noise, seen[2].setting) == (True, 0.5, "paper-noise0.5")
     with pytest.raises(Caught):
         tagi(["train", "cifar10", "--arch", "3conv-bn", "--no-augment"])
-    assert (seen[2].network, seen[2].augment, seen[2].setting) == ("3conv-bn", False, "default-plain")
+    assert (seen[3].network, seen[3].augment, seen[3].setting) == ("3conv-bn", False, "default-plain")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_in_the_middle_of_an_epoch_keeps_the_place(number, monkeypatch, capsys):
-    add = Training.add
+    learn, batches = Classifier.learn, itertools.count()
 
-    def interrupted(training, *batch):
-        if training.sums.batches == 2:
+    def interrupted(model, x, y):
+        if next(batches) == 2:
             signal.raise_signal(number)
-        return add(training, *batch)
+        return learn(model, x, y)
 
     before = signal.getsignal(number)
     with monkeypatch.context() as patch:
-        patch.setattr(Training, "add", interrupted)
+        patch.setattr(Classifier, "learn", interrupted)
         assert tagi(["train", "mnist", OUT, "r", "--epochs", "1", *QUICK]) == 128 + number
     assert signal.getsignal(number) == before
     out = capsys.readouterr().out
@@ -182,7 +185,9 @@ FAILURES = [
     (["train", "nist"], "there is no task 'nist'; there are mnist, cifar10; did you mean mnist?"),
     (["train", "mnist", "--bogus"], "--bogus"),
     (["train"], "task"),
-    (["train", "mnist", OUT, "text.png/x"], "text.png: File exists"),
+    (["train", "mnist", OUT, "text.png/x"], "text.png"),
+    (["train", "mnist", OUT, ""], "the folder's name is empty"),
+    (["train", "mnist", OUT, " "], "the folder's name is empty"),
     (["train", "mnist", OUT, "text.png"], "text.png is a file"),
     (["train", "mnist", OUT, "full"], "full is not empty and is not a run"),
     (["train", "mnist", "--resume", "--seed", "5"], "no run folder"),
@@ -212,7 +217,7 @@ def test_failures_are_one_line(arguments, message, run, tmp_path, capsys):
     assert captured.err.count("\n") == 1
     assert captured.err.startswith("Error: ")
     assert "Traceback" not in captured.err + captured.out
-    assert not list((tmp_path / "runs").glob("[!.]*")), "no run is left behind"
+    assert not list(tmp_path.glob("runs/[!.]*")), "nothing is left behind but a lock"
 
 
 def test_read_only_folder(tmp_path, capsys, monkeypatch):

@@ -80,7 +80,7 @@ def test_a_configuration_without_what_every_reader_needs(command, changes, messa
         ("predict", {"method": MARKUP}, "does not say its hyperparameters"),
         ("report", {"network": MARKUP}, f"mnist has no network '{MARKUP}'"),
         ("report", {"samples": "few"}, "samples must be int | None, got 'few'"),
-        ("report", {"batch_size": "removed"}, "does not say its batch_size"),
+        ("report", {"epochs": "removed"}, "does not say its epochs"),
     ],
 )
 def test_other_bad_values_are_one_line(command, changes, message, run, capsys):

@@ -51,13 +51,14 @@ def test_rows_are_the_runs_and_nothing_is_repeated(tmp_path, monkeypatch):
 
 def test_every_point_of_every_panel_is_in_the_picture():
     """The panels share an axis: the first one's errors must not set its limits."""
-    points = {"adam-learning-rate": [("0.1", 50.0), ("1", None)], "tagi-noise": [("learned", 3.5), ("0.1", 4.0)]}
+    points = {"adam-learning-rate": [("0.1", 50.0), ("1", None)], "tagi-noise": [("learned", 3.5), ("0.1", 2.0)]}
+    points["tagi-batch"] = [("1", 1.0)]  # of an older sweep: in its table only
     rows = [{"axis": a, "value": value, "error": error} for a, found in points.items() for value, error in found]
     panels = sweep_figure(rows).axes
-    assert len(panels) == 2
+    assert [panel.get_xlabel() for panel in panels] == ["learning rate", "σ_V"]
     for panel in panels:
         low, high = panel.get_ylim()
-        assert 0 < low < 3.5
+        assert 0 < low < 2.0
         assert 100.0 < high < 200.0
     assert list(panels[0].lines[1].get_ydata()) == [50.0, 100.0], "what diverged is at 100 %"
     assert set(panels[1].lines[0].get_ydata()) == {3.5}, "the learned noise is a line across"

@@ -135,7 +135,7 @@ class Kind:
     def show_progress(self, training: RunTraining, again: str) -> None:
         """Train to the end. A signal stops it with a checkpoint; `again` is the command that continues."""
         console.print(" ".join(f"{head:>8}" for head in self.columns.values()), style="dim")
-        texts = ("epoch {task.fields[epoch]}", "{task.completed:,.0f}/{task.total:,.0f}", "{task.fields[state]}")
+        texts = ("epoch {task.description}", "{task.completed:,.0f}/{task.total:,.0f}", "{task.fields[state]}")
         epoch, done, state = (TextColumn(text, markup=False) for text in texts)
         bar = Progress(
             *(epoch, BarColumn(bar_width=24), done, state, TimeRemainingColumn()),
@@ -143,14 +143,15 @@ class Kind:
             disable=not console.is_terminal,
         )
         with interruptible() as received, bar:
-            line = bar.add_task("", total=len(training.train), epoch=training.epoch + 1, state="")
+            line = bar.add_task("", total=len(training.train), state="")
             refreshed = 0.0
             for event in training.events():
                 if isinstance(event, EpochEnd):
                     console.print(" ".join(f"{shown(name, event.row.get(name)):>8}" for name in self.columns))
                 elif time.monotonic() - refreshed > REFRESH_SECONDS:
                     refreshed = time.monotonic()
-                    bar.update(line, completed=event.samples, epoch=event.epoch, state=self.state(event))
+                    place = f"{event.epoch}/{training.config.epochs}"
+                    bar.update(line, description=place, completed=event.samples, state=self.state(event))
                 if received:
                     if isinstance(event, Step):
                         training.save()
