@@ -3,28 +3,16 @@
 import io
 import os
 import signal
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from processes import SOURCE, start
 
-import torchtagi
 from torchtagi.experiments.cli import app
 from torchtagi.experiments.cli.app import run as tagi
 from torchtagi.experiments.runs.folder import Run
 
 COMMANDS = [command.__name__ for command in app.COMMANDS]
-SOURCE = str(Path(torchtagi.__file__).parents[1])
-
-
-def start(*arguments: str, path: str = SOURCE, **environment: str) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-m", "torchtagi_command", *arguments],
-        env={**os.environ, "PYTHONPATH": path, "TAGI_OFFLINE": "1", **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
