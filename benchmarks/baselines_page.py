@@ -16,7 +16,7 @@ from torchtagi.experiments.baselines import METHODS
 from torchtagi.experiments.compare.sweep import AXES
 from torchtagi.experiments.compare.table import COLUMNS, COSTS, SCORES, cell, chosen_text
 from torchtagi.experiments.report import plots
-from torchtagi.experiments.report.comparison_plots import colour_of, plain_log, small_png
+from torchtagi.experiments.report.comparison_plots import colour_of
 from torchtagi.experiments.runs.folder import Row, read_json
 
 ROOT = Path(__file__).parent.parent
@@ -115,9 +115,7 @@ def few_data_section(sizes: Mapping[int, list[Row]]) -> list[str]:
 def draw_few_data(sizes: Mapping[int, list[Row]], path: Path) -> None:
     """Test error and NLL relative to TAGI's by the number of images, with the standard deviation over seeds."""
     ours = {size: row for size, rows in sizes.items() for row in rows if row["entry"] == "tagi"}
-    with plots.themed("light"):
-        figure = plots.blank_figure(10, 4)
-        panels = figure.subplots(1, 2)
+    with plots.new_figure(10, 4, 1, 2) as (figure, (panels,)):
         methods = methods_in(sizes)
         for panel, column, label in zip(panels, ("error", "nll"), ("test error", "NLL"), strict=True):
             for index, method in enumerate(methods):
@@ -130,11 +128,11 @@ def draw_few_data(sizes: Mapping[int, list[Row]], path: Path) -> None:
                     **{"marker": "o", "markersize": 4, "capsize": 2, "color": colour_of(method), "label": method},
                 )
             panel.set(xlabel="training images", ylabel=f"{label} / TAGI's", xscale="log", yscale="log")
-            plain_log(panel.xaxis)
-            plain_log(panel.yaxis)
+            plots.write_plainly(panel.xaxis)
+            plots.write_plainly(panel.yaxis)
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(small_png(figure))
+    path.write_bytes(plots.as_png(figure))
 
 
 def sweeps_in(results: Path) -> dict[str, Row]:

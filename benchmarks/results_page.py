@@ -236,16 +236,15 @@ def draw_reliability(evaluations: list[Row], path: Path) -> None:
     from torchtagi.experiments.report import plots  # which needs matplotlib; the text does not
 
     columns = min(3, len(evaluations))
-    with plots.themed("light"):
-        figure = plots.blank_figure(3.2 * columns, 3.3 * -(-len(evaluations) // columns))
-        panels = figure.subplots(-(-len(evaluations) // columns), columns, squeeze=False, sharex=True, sharey=True)
+    lines, shared = -(-len(evaluations) // columns), {"sharex": True, "sharey": True}
+    with plots.new_figure(3.2 * columns, 3.3 * lines, lines, columns, **shared) as (figure, panels):
         for panel in panels.flat[len(evaluations) :]:
             panel.axis("off")
         for panel, row in zip(panels.flat, evaluations, strict=False):
             bins = [entry for entry in row["reliability"] if entry["images"] >= FEW]
             confidence, accuracy = [[entry[key] for entry in bins] for key in ("confidence", "accuracy")]
             spread = [(entry["accuracy"] * (1 - entry["accuracy"]) / entry["images"]) ** 0.5 for entry in bins]
-            panel.plot([0, 1], [0, 1], linewidth=1, color=plots.THEMES["light"]["soft"])
+            panel.plot([0, 1], [0, 1], linewidth=1, color=plots.SOFT)
             panel.errorbar(confidence, accuracy, yerr=spread, marker="o", markersize=4, capsize=2)
             title = f"{row['task']} {row['network']}, E = {row['epochs']}\nECE {row['ece']:.4f}"
             panel.set_title(title, fontsize=9)
@@ -258,9 +257,7 @@ def draw_errors(curves: Curves, path: Path) -> None:
     """Test error against epochs of our default on CIFAR-10, the paper's two points beside each curve."""
     from torchtagi.experiments.report import plots  # which needs matplotlib; the text does not
 
-    with plots.themed("light"):
-        figure = plots.blank_figure(7.0, 3.8)
-        panel = figure.subplots()
+    with plots.new_figure(7.0, 3.8) as (figure, ((panel,),)):
         for name, of_paper in PAPER["cifar10"].items():
             curve = curves.get(name, {}).get("default")
             if curve is None or curve.last < DRAWN_FROM:

@@ -6,9 +6,13 @@ within it must not end in a traceback.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
+import sys
 from types import FrameType
+
+NEEDED = {"typer": "typer", "rich": "rich", "PIL": "pillow", "matplotlib": "matplotlib", "filelock": "filelock"}
 
 
 def leave(number: int, frame: FrameType | None) -> None:
@@ -18,10 +22,15 @@ def leave(number: int, frame: FrameType | None) -> None:
 
 
 def main() -> None:
+    missing = [package for module, package in NEEDED.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        needs = ", ".join(missing)
+        print(f"Error: the tagi command needs {needs}: pip install 'torchtagi[cli]'", file=sys.stderr)
+        raise SystemExit(1)
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:  # not where Ctrl-C is to be ignored, as in the background of a shell
         signal.signal(signal.SIGINT, leave)
-    from torchtagi.experiments.cli import main as command
+    from torchtagi.experiments.cli.app import main as command
 
     signal.signal(signal.SIGINT, before)
     command()

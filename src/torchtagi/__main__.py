@@ -1,5 +1,5 @@
 """`python -m torchtagi` is the `tagi` command; `torchrun -m torchtagi` starts it on several processes."""
 
-from torchtagi.experiments.cli import main
+from torchtagi_command import main
 
 main()

@@ -15,8 +15,10 @@ import torchtagi as tagi
 from torchtagi.experiments import data
 from torchtagi.experiments.classify.evaluation import Evaluation, load_model
 from torchtagi.experiments.classify.tasks import TASKS
+from torchtagi.experiments.report import page as pages
 from torchtagi.experiments.report import plots
-from torchtagi.experiments.report.page import page, write_report
+from torchtagi.experiments.report.measures import EPOCH_COLUMNS
+from torchtagi.experiments.report.page import write_report
 from torchtagi.experiments.runs.folder import Run, RunError
 from torchtagi.metrics import classification_scores, confusion_matrix
 
@@ -68,7 +70,8 @@ def test_page_is_self_contained(reported):
     assert not re.search(r"url\(|@import", text)
     parsed = Page(text)
     assert parsed.open == []
-    assert len(parsed.loads) == 10, "five figures, each light and dark"
+    assert text.count('class="chart"') == 3
+    assert len(parsed.loads) == 3 + text.count("<figure"), "figures and galleries"
     for address in parsed.loads:
         kind, _, content = address.partition(",")
         assert kind == "data:image/png;base64"
@@ -95,7 +98,7 @@ def test_page_says_what_the_run_is(reported):
 def test_plots_are_drawn_as_files(reported):
     run, _ = reported
     names = {path.name for path in (run.folder / "plots").iterdir()}
-    assert names == {"learning.png", "reliability.png", "uncertain.png", "wrong.png", "weights.png"}
+    assert names == {"learning.png", "reliability.png", "weights.png"}
     for name in names:
         pixels = np.asarray(Image.open(run.folder / "plots" / name).convert("L"))
         assert pixels.std() > 5, f"{name} is nearly empty"
@@ -107,29 +110,32 @@ def test_no_report_before_the_first_epoch(tmp_path):
         write_report(run)
 
 
-def test_names_are_escaped(trained):
-    odd = Run(trained.folder, {**trained.config, "setting": "<script>alert(1)</script>"})
-    probs = torch.eye(10)
-    figures = dict.fromkeys(("learning", "reliability", "uncertain", "weights"), "")
-    text = page(odd, odd.metrics(), made_up(probs, torch.arange(10)), {1: 1.88}, figures)
+def test_names_are_escaped(reported, monkeypatch, tmp_path):
+    run, _ = reported
+    odd = Run(shutil.copytree(run.folder, tmp_path / "odd"), {**run.config, "setting": "<script>alert(1)</script>"})
+    sure = made_up(torch.eye(10), torch.arange(10))
+    monkeypatch.setattr(pages, "evaluate", lambda *rest: sure)
+    monkeypatch.setattr(plots, "as_png", lambda figure: b"")
+    text = write_report(odd).read_text()
     assert Page(text).open == []
     assert "&lt;script&gt;" in text
     assert "There is not a single error" in text
 
 
-def made_up(probs, labels, ood=None):
+def made_up(probs, labels):
     probs = torch.as_tensor(probs)
     prediction = tagi.ClassPrediction(probs, probs * (1 - probs) / 2, probs * (1 - probs) / 2)
     images = torch.arange(len(labels), dtype=torch.float32).view(-1, 1, 1, 1).expand(-1, 1, 28, 28) / 255
     test = data.ImageSet("mnist", images, labels, tuple("0123456789"), data.Preprocessing.centred(0.0))
     found = classification_scores(probs, labels)
     confusion = confusion_matrix(probs, labels)
-    return Evaluation(TASKS["mnist"], test, labels, prediction, found, confusion, ood, None, None, epochs=1)
+    return Evaluation(TASKS["mnist"], test, labels, prediction, found, confusion, None, None, None, epochs=1)
 
 
-def shown_levels(figure):
+def shown_levels(gallery):
     """The grey level of each picture in a gallery, which here is the image's number."""
-    return [int(image.get_array()[0, 0]) for image in figure.axes[0].images]
+    pictures = [base64.b64decode(load.partition(",")[2]) for load in Page(gallery).loads]
+    return [Image.open(io.BytesIO(png)).getpixel((0, 0)) for png in pictures]
 
 
 def test_galleries_pick_the_right_images():
@@ -140,22 +146,19 @@ def test_galleries_pick_the_right_images():
     labels = torch.zeros(40, dtype=torch.long)
     labels[[5, 30, 20]] = 4
     evaluation = made_up(probs, labels)
-    assert shown_levels(plots.most_uncertain(evaluation)) == list(range(24))
-    wrong = plots.confidently_wrong(evaluation)
+    prediction = evaluation.prediction
+    assert shown_levels(pages.gallery(evaluation, prediction.entropy)) == list(range(24))
+    wrong = pages.gallery(evaluation, prediction.confidence, prediction.labels != labels)
     assert shown_levels(wrong) == [30, 20, 5]
-    assert [text.get_text().partition("   ")[0] for text in wrong.axes[0].texts] == [
-        f"is 4\n0: {100 * confidence[i]:.0f}%" for i in (30, 20, 5)
+    assert re.findall(r"is \d<br>\d: \d+ %", wrong) == [
+        f"is 4<br>0: {100 * confidence[i]:.0f} %" for i in (30, 20, 5)
     ]
-    assert plots.ood_entropies(evaluation) is None
-    assert plots.confidently_wrong(made_up(probs, torch.zeros(40, dtype=torch.long))) is None
+    assert wrong.count('class="wrong"') == 3
 
 
 def test_out_of_distribution_images_are_drawn_beside_the_test_set():
     """Each histogram sums to 100 %, whatever the number of images."""
-    ood = made_up(torch.full((30, 10), 0.1), torch.zeros(30, dtype=torch.long)).prediction
-    sure = torch.full((10, 10), 0.001)
-    sure[:, 0] = 0.991
-    figure = plots.ood_entropies(made_up(sure, torch.zeros(10, dtype=torch.long), ood))
+    figure = plots.ood_entropies(("mnist", "fashion-mnist"), (torch.full((10,), 0.05), torch.full((30,), 2.3)))
     names = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert names == ["mnist", "fashion-mnist"]
     own, others = (sorted(bar.get_height() for bar in bars)[-2:] for bars in figure.axes[0].containers)
@@ -163,37 +166,39 @@ def test_out_of_distribution_images_are_drawn_beside_the_test_set():
     assert others == pytest.approx([0, 100])
 
 
-def test_training_curve_is_in_epochs_and_skips_zeros():
+def test_training_curve_is_in_epochs():
     rows = [
         {"epoch": 1, "train_curve": [[50, 80.0], [100, 20.0]], "train_error": 50.0},
         {"epoch": 2, "train_curve": [[50, 0.0], [100, 5.0]], "train_error": 2.5},
         {"epoch": 3, "train_error": 2.0},
     ]
-    seen, error = plots.training_curve(rows)
-    assert seen == [0.5, 1.0, 1.5, 2.0, 3]
-    assert np.isnan(error[2])
-    assert [value for value in error if value == value] == [80.0, 20.0, 5.0, 2.0]
+    assert plots.training_curve(rows) == [(0.5, 80.0), (1.0, 20.0), (1.5, 0.0), (2.0, 5.0), (3, 2.0)]
 
 
-def test_themes_differ_and_drawing_repeats(reported):
+def test_drawing_repeats(reported):
     run, _ = reported
-    rows = run.metrics()
-    light, again, dark = (
-        plots.as_png(plots.learning_curves(rows, {1: 1.88}, theme)) for theme in ("light", "light", "dark")
-    )
-    assert light == again != dark
+    first, again = (plots.as_png(plots.learning_curves(run.metrics(), {1: 1.88})) for _ in range(2))
+    assert first == again
+
+
+def test_epoch_tables_have_what_was_measured():
+    """Every column of some row, and of many epochs a few."""
+    rows = [{"epoch": n, "error": float(n), "samples_per_second": 1234.0} for n in range(1, 24)]
+    table = pages.epoch_table([*rows, {"epoch": 24, "train_error": 1.0}], EPOCH_COLUMNS["classifier"])
+    cells = [re.findall(r"<t[hd]>(.*?)</t[hd]>", line) for line in table.split("<tr>")[1:]]
+    assert cells[0] == ["epoch", "error", "img/s"]
+    assert cells[1] == ["1", "1.00 %", "1,234"]
+    assert [line[0] for line in cells[1:]] == ["1", "2", "5", "10", "20", "23"]
 
 
 def test_weights_of_a_deep_network_are_thinned_out(trained):
-    assert plots.spread_out(list(range(21))) == [0, 5, 10, 15, 20]
     net = load_model(trained).net
-    pairs = plots.weight_pairs(net, net)
-    assert [name for name, _, _ in pairs] == ["1: Conv2d", "2: Conv2d", "3: Linear", "4: Linear"]
-    assert plots.spread_out(pairs) == pairs
-
-
-def test_without_matplotlib(reported, monkeypatch):
-    run, _ = reported
-    monkeypatch.setattr(plots.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(plots.PlotsUnavailableError, match="torchtagi\\[plots\\]"):
-        write_report(run)
+    assert [name for name, _, _ in plots.weight_pairs(net, net)] == [
+        "1: Conv2d",
+        "2: Conv2d",
+        "3: Linear",
+        "4: Linear",
+    ]
+    deep = torch.nn.Sequential(*(tagi.nn.Linear(2, 2) for _ in range(21)))
+    numbers = [int(name.partition(":")[0]) for name, _, _ in plots.weight_pairs(deep, deep)]
+    assert numbers == [1, 6, 11, 16, 21]

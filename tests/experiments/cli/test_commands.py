@@ -1,5 +1,6 @@
 """The commands: what they print, write and refuse. Every failure is one line and an exit code."""
 
+import importlib.util
 import itertools
 import json
 import shutil
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from torchtagi.experiments import cli
+import torchtagi_command
 from torchtagi.experiments.classify.config import configure
+from torchtagi.experiments.cli import progress
 from torchtagi.experiments.cli import train as train_command
 from torchtagi.experiments.cli.app import run as tagi
 from torchtagi.experiments.runs.folder import Run
@@ -47,7 +49,7 @@ def test_train_reports_and_resumes_longer(capsys):
     assert tagi(["train", "mnist", *QUICK]) == 1
     assert "holds a run already" in capsys.readouterr().err
     assert tagi(["train", "mnist", "--resume", "--epochs", "2", "--no-report", *QUICK]) == 0
-    assert "continuing after 1 epochs" in capsys.readouterr().out
+    assert "continuing after 1 epoch and 0 batches" in capsys.readouterr().out
     assert [row["epoch"] for row in Run.open(folder).metrics()] == [1, 2]
     assert tagi(["train", "mnist", "--overwrite", "--epochs", "1", "--no-report", *QUICK]) == 0
     assert [row["epoch"] for row in Run.open(folder).metrics()] == [1]
@@ -59,7 +61,7 @@ def test_paper_flag_and_options_reach_the_configuration(monkeypatch):
     class Caught(Exception):
         pass
 
-    monkeypatch.setattr(train_command, "load_sets", lambda task: None)
+    monkeypatch.setattr(progress, "load_sets", lambda task: None)
     monkeypatch.setenv("TAGI_DEBUG", "1")
 
     def catch(config, run=None, sets=None):
@@ -74,8 +76,8 @@ def test_paper_flag_and_options_reach_the_configuration(monkeypatch):
     options += ["--seed", "7", "--threads", "2", "--device", "cpu", "--precision", "bfloat16", OUT, "x"]
     with pytest.raises(Caught):
         tagi(["train", "mnist", *options])
-    sizes = {"epochs": 4, "batch_size": 8, "noise": 0.3, "samples": 64, "test_samples": 20}
-    assert seen[1] == configure("mnist", seed=7, threads=2, precision="bfloat16", **sizes)
+    sizes = {"batch_size": 8, "epochs": 4, "samples": 64, "test_samples": 20}
+    assert seen[1] == configure("mnist", noise=0.3, seed=7, threads=2, precision="bfloat16", **sizes)
     with pytest.raises(Caught):
         tagi(["train", "mnist", "--paper", "--noise", "0.5"])
     assert (seen[2].paper, seen[2].noise, seen[2].setting) == (True, 0.5, "paper-noise0.5")
@@ -177,7 +179,7 @@ FAILURES = [
     (["train", "mnist", "--epochs", "-1"], "got -1"),
     (["train", "mnist", "--epochs", "few"], "'few' is not a whole number"),
     (["train", "mnist", "--noise", "-2"], "got -2.0"),
-    (["train", "mnist", "--noise", "loud"], "Invalid value for '--noise'"),
+    (["train", "mnist", "--noise", "loud"], "'loud' is not a number"),
     (["train", "mnist", "--device", "abacus"], "'abacus'"),
     (["train", "mnist", "--arch", "vgg"], "'vgg'"),
     (["train", "nist"], "there is no task 'nist'; there are mnist, cifar10; did you mean mnist?"),
@@ -245,9 +247,9 @@ def test_help_and_version(capsys):
 
 
 def test_a_missing_extra_is_named(monkeypatch, capsys):
-    found = cli.importlib.util.find_spec
-    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None if name == "typer" else found(name))
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "typer" else found(name))
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        torchtagi_command.main()
     assert ended.value.code == 1
     assert capsys.readouterr().err == "Error: the tagi command needs typer: pip install 'torchtagi[cli]'\n"

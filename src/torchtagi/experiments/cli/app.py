@@ -1,22 +1,36 @@
-"""All commands in one place; the command NAME is the function NAME in the module NAME.
-
-A module is imported when its command is called. The list in `tagi --help` has their docstrings from the sources.
-"""
+"""The `tagi` command: its subcommands, and whatever goes wrong in one line."""
 
 from __future__ import annotations
 
-import ast
-import importlib
+import errno
+import io
+import os
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from torchtagi import __version__
-from torchtagi.experiments.cli.shared import one_line_errors
+from torchtagi.experiments.cli.compare import compare, sweep
+from torchtagi.experiments.cli.evaluate import evaluate, report
+from torchtagi.experiments.cli.gan import gan
+from torchtagi.experiments.cli.generate import generate
+from torchtagi.experiments.cli.memory import keep_freed_memory
+from torchtagi.experiments.cli.predict import predict
+from torchtagi.experiments.cli.progress import Interrupted
+from torchtagi.experiments.cli.results import record, results
+from torchtagi.experiments.cli.train import train
 
-COMMANDS = ("train", "gan", "evaluate", "generate", "predict", "report", "results", "record", "compare", "sweep")
+COMMANDS = (train, gan, evaluate, generate, predict, report, results, record, compare, sweep)
+EXPECTED = (ValueError, RuntimeError, OSError, ArithmeticError)
+"""What our own checks, the file system and torch raise: their message says enough."""
+UsageError: Any = typer.BadParameter.__base__
+
+app = typer.Typer(
+    add_completion=False, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
+)
+for command in COMMANDS:
+    app.command()(command)
 
 
 def show_version(wanted: bool) -> None:
@@ -25,6 +39,7 @@ def show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+@app.callback(invoke_without_command=True)
 def options(
     context: typer.Context,
     version: Annotated[
@@ -36,39 +51,48 @@ def options(
         typer.echo(context.get_help())
 
 
-def docstring(command: str) -> str | None:
-    """Of a command's function, without importing it."""
-    tree = ast.parse(Path(__file__).with_name(f"{command}.py").read_text(encoding="utf-8"))
-    found = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == command)
-    return ast.get_docstring(next(found))
-
-
-def build(called: str | None) -> typer.Typer:
-    """The application, of whose commands only `called` is imported."""
-    app = typer.Typer(
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.callback(invoke_without_command=True)(options)
-    for name in COMMANDS:
-        if name == called:
-            module = importlib.import_module(f"torchtagi.experiments.cli.{name}")
-            app.command(name)(one_line_errors(getattr(module, name)))
-        else:
-            app.command(name, help=docstring(name))(lambda: None)
-    return app
-
-
-def call(arguments: list[str]) -> Any:
-    called = next((word for word in arguments if not word.startswith("-")), None)
-    return build(called)(arguments, prog_name="tagi", standalone_mode=False)
-
-
 def run(arguments: list[str] | None = None) -> int:
-    """The exit code. Whatever goes wrong is told in one line."""
+    """The exit code. An error is told in one line; `TAGI_DEBUG=1` shows where it came from."""
     try:
-        code = one_line_errors(call)(sys.argv[1:] if arguments is None else arguments)
-    except typer.Exit as end:
-        return end.exit_code
+        code = app(sys.argv[1:] if arguments is None else arguments, prog_name="tagi", standalone_mode=False)
+    except Interrupted as stop:
+        return stop.code
+    except UsageError as error:
+        asked = error.ctx.command_path if error.ctx else "tagi"
+        return fail(f"{error.format_message()} ({asked} --help)", code=2)
+    except Exception as error:
+        if os.environ.get("TAGI_DEBUG"):
+            raise
+        return fail(describe(error))
+    if code == 130:  # typer's, after a KeyboardInterrupt
+        return fail("stopped", code)
     return code if isinstance(code, int) else 0
+
+
+def describe(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        remedy = "; free some and run the command again" if error.errno == errno.ENOSPC else ""
+        return f"{where}{error.strerror}{remedy}"
+    if isinstance(error, EXPECTED) and str(error).strip():
+        return str(error)
+    return f"{type(error).__name__}: {error} (unexpected; with TAGI_DEBUG=1 the same command shows where)"
+
+
+def fail(message: str, code: int = 1) -> int:
+    typer.secho(f"Error: {' '.join(message.split())}", fg=typer.colors.RED, err=True)
+    return code
+
+
+def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # α and ± where the output is not UTF-8
+    keep_freed_memory()
+    code = run()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone, as `head` does: nothing to say, and nothing left to flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(code)

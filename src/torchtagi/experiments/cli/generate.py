@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from torchtagi.checkpoint import write_atomically
-from torchtagi.experiments.cli.shared import RunFolder, console, number_option
+from torchtagi.experiments.cli.shared import RunFolder, console, number
 from torchtagi.experiments.gan.build import open_gan
 from torchtagi.experiments.gan.drawing import as_png, sheet
 from torchtagi.experiments.gan.request import code_of_digit, latent_grid, parse_classes, parse_numbers
@@ -33,8 +32,8 @@ def generate(
             metavar="K=CLASSES",
         ),
     ] = None,
-    samples: Annotated[int | None, number_option("How many times to draw the noise.")] = None,
-    seed: Annotated[int, number_option("Of the noise.")] = 0,
+    samples: Annotated[int | None, number("How many times to draw the noise.")] = None,
+    seed: Annotated[int, number("Of the noise.", least=0)] = 0,
     out: Annotated[Path, typer.Option("--out", "-o", help="The PNG file.")] = Path("generated.png"),
 ) -> None:
     """Draw a grid of generated images. At most two things vary: codes, or the noise."""
@@ -56,15 +55,15 @@ def generate(
         code_of = code_of_digit(opened)
         categories[0] = [code_of[value] for value in parse_classes("--digit", digit, 10)]
     if samples is None:
-        varied = any(len(v) > 1 for v in continuous.values()) or any(len(v) > 1 for v in categories.values())
-        samples = 1 if varied else 10
+        sizes = [*map(len, continuous.values()), *map(len, categories.values())]
+        samples = 1 if max(sizes, default=1) > 1 else 10
     if not (continuous or categories) and task.space.categories:
         categories[0] = list(code_of_digit(opened)) if task.has_digits else list(range(task.space.categories[0]))
     latents, columns = latent_grid(task.space, continuous, categories, samples, seed)
     gan, pixels = open_gan(opened)
     images = pixels.to_uint8(gan.draw(latents))
     write_atomically(out, as_png(sheet(images, columns)))
-    console.print(f"{len(images)} images, {columns} a row: [bold]{escape(str(out))}[/bold]")
+    console.print(f"{len(images)} images, {columns} a row: {out}")
 
 
 def parse_category(text: str, categories: tuple[int, ...]) -> tuple[int, list[int]]:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import bisect
-import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from torchtagi.experiments.classify import evaluation
 from torchtagi.experiments.classify.tasks import find_task
-from torchtagi.experiments.cli.shared import AsJson, RunFolder, console
+from torchtagi.experiments.cli.shared import AsJson, RunFolder, console, new_table, print_json
 from torchtagi.experiments.data.picture import Picture, read_picture
 from torchtagi.experiments.gan.tasks import GAN_TASKS
-from torchtagi.experiments.runs.folder import EVALUATION, Run, RunError
+from torchtagi.experiments.runs.folder import EVALUATION, Row, Run, RunError
 from torchtagi.prediction import ClassPrediction
 
 BAR = 24
@@ -46,7 +43,7 @@ def predict(
         if not as_json:
             show(answers[-1], task.thing)
     if as_json:
-        print(json.dumps(answers, indent=1))
+        print_json(answers)
 
 
 def entropy_quantiles(run: Run) -> list[float]:
@@ -61,8 +58,14 @@ def entropy_quantiles(run: Run) -> list[float]:
 
 def describe(
     path: Path, picture: Picture, prediction: ClassPrediction, classes: tuple[str, ...], rank: int | None
-) -> dict[str, Any]:
+) -> Row:
     """One image's answer as JSON; a standard deviation is that of a class's probability over the posterior."""
+    parts = {
+        "probability": prediction.probs[0],
+        "std": prediction.epistemic[0].sqrt(),
+        "epistemic": prediction.epistemic[0],
+        "aleatoric": prediction.aleatoric[0],
+    }
     return {
         "file": str(path),
         "prepared": picture.steps,
@@ -71,32 +74,24 @@ def describe(
         "entropy": float(prediction.entropy[0]),
         "more_uncertain_than_percent_of_test_set": rank,
         "classes": {
-            name: {
-                "probability": float(prediction.probs[0, c]),
-                "std": float(prediction.epistemic[0, c].sqrt()),
-                "epistemic": float(prediction.epistemic[0, c]),
-                "aleatoric": float(prediction.aleatoric[0, c]),
-            }
-            for c, name in enumerate(classes)
+            name: {part: float(values[c]) for part, values in parts.items()} for c, name in enumerate(classes)
         },
     }
 
 
-def show(answer: dict[str, Any], thing: str) -> None:
-    console.print(f"[bold]{escape(answer['file'])}[/bold]")
+def show(answer: Row, thing: str) -> None:
+    console.print(answer["file"], style="bold")
     for step in answer["prepared"] or ["taken as it is"]:
         console.print(f"  {step}")
-    table = Table("class")
-    table.add_column("probability", justify="right")
-    table.add_column("± std", justify="right")
-    table.add_column("", min_width=BAR)
+    table = new_table("class", "probability", "± std", "")
+    table.columns[-1].justify = "left"
     ranked = sorted(answer["classes"].items(), key=lambda entry: -entry[1]["probability"])
     for position, (name, value) in enumerate(ranked):
+        numbers = (f"{100 * value[part]:.2f} %" for part in ("probability", "std"))
         style = "bold" if position == 0 else "" if value["probability"] >= 0.01 else "dim"
-        bar = "█" * round(BAR * value["probability"])
-        table.add_row(name, f"{100 * value['probability']:.2f} %", f"{100 * value['std']:.2f} %", bar, style=style)
+        table.add_row(name, *numbers, "█" * round(BAR * value["probability"]), style=style)
     console.print(table)
-    line = f"answer: [bold]{answer['answer']}[/bold], entropy {answer['entropy']:.3f} nats"
+    line = f"answer: {answer['answer']}, entropy {answer['entropy']:.3f} nats"
     rank = answer["more_uncertain_than_percent_of_test_set"]
     if rank is not None:
         line += f", more uncertain than {min(rank, 100)} % of the test {thing}s"

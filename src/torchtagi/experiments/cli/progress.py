@@ -1,80 +1,67 @@
-"""What `tagi train` and `tagi gan` share: a progress bar, a line an epoch, stopping at a signal, the last lines."""
+"""What `tagi train` and `tagi gan` share: a progress bar, a line an epoch, a clean way out, the last lines."""
 
 from __future__ import annotations
 
+import dataclasses
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, Protocol
+from types import FrameType
+from typing import Any
 
-import typer
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from torchtagi.experiments import data
-from torchtagi.experiments.cli.shared import console
-from torchtagi.experiments.report.plots import PlotsUnavailableError
-from torchtagi.experiments.runs.folder import Row
-from torchtagi.fitting import EpochEnd
+from torchtagi.experiments.classify.training import Training
+from torchtagi.experiments.cli.shared import console, say, value_table
+from torchtagi.experiments.gan.training import GanTraining
+from torchtagi.experiments.report.measures import described, epochs, shown
+from torchtagi.experiments.report.page import write_report
+from torchtagi.experiments.runs.config import RunConfig
+from torchtagi.experiments.runs.folder import Row, Run, RunError, check_free, locked
+from torchtagi.experiments.runs.training import RunTraining
+from torchtagi.fitting import EpochEnd, Step
 
 REFRESH_SECONDS = 0.1
-STOPPING = [signal.SIGINT, signal.SIGTERM]
-if sys.platform != "win32":
-    STOPPING.append(signal.SIGHUP)
+SIGHUP = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
 
 
-class Interruption:
-    """Ctrl-C, SIGTERM and SIGHUP ask for a stop at the next safe moment; a second one stops at once."""
+class Interrupted(Exception):
+    """A signal, or the time, ended a command, which has said so."""
 
-    def __init__(self) -> None:
-        self.signal = 0
+    def __init__(self, code: int) -> None:
+        self.code = code
 
-    def __enter__(self) -> Interruption:
-        self.before = {}
-        for number in STOPPING:
-            # under nohup a closed terminal must not stop the run
-            if number in (signal.SIGINT, signal.SIGTERM) or signal.getsignal(number) != signal.SIG_IGN:
-                self.before[number] = signal.signal(number, self.receive)
-        return self
 
-    def receive(self, number: int, frame: FrameType | None) -> None:
-        if self.signal:
+@contextmanager
+def interruptible() -> Iterator[list[int]]:
+    """Ctrl-C, SIGTERM and SIGHUP are entered in a list, to stop at the next safe moment; a second one stops at
+    once. Under nohup a closed terminal must not stop the run."""
+    received: list[int] = []
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        if received:
             raise KeyboardInterrupt
-        self.signal = number
+        received.append(number)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self.before.items():
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, SIGHUP)}
+    if before[SIGHUP] == signal.SIG_IGN:
+        del before[SIGHUP]
+    try:
+        for number in before:
+            signal.signal(number, receive)
+        yield received
+    finally:
+        for number, handler in before.items():
             signal.signal(number, handler)
 
 
-class Trainable(Protocol):
-    """What the loop below needs of a training."""
-
-    config: Any
-    train: Any
-    sums: Any
-
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def done(self) -> bool: ...
-    def events(self) -> Iterator[Any]: ...
-    def save(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class Lines:
-    """How a kind of training is shown: the head of its table, a step beside the bar, an epoch as a row."""
-
-    head: str
-    state: Callable[[Any], str]
-    epoch: Callable[[Row], str]
+def options_of(config: type[RunConfig], options: Row) -> Row:
+    """The fields of a configuration that were given as options."""
+    names = {field.name for field in dataclasses.fields(config)} - {"task"}
+    return {name: value for name, value in options.items() if name in names and value is not None}
 
 
 def load_sets(name: str) -> data.TrainTest:
@@ -86,69 +73,93 @@ def load_sets(name: str) -> data.TrainTest:
         )
 
 
-def show_start(training: Trainable, folder: Path, how: str) -> None:
-    """What is trained, `how`, where it is kept, and from which place on."""
-    config = training.config
-    console.print(
-        f"[bold]{config.task}[/bold] · {config.network} · {escape(config.setting)} · seed {config.seed}: "
-        f"{len(training.train):,} images, batches of {config.batch_size}, {how}"
-    )
-    console.print(f"run folder: [bold]{escape(str(folder))}[/bold]")
-    if training.done:
-        console.print(f"all {training.epoch} epochs are learned already")
-    elif training.epoch or training.sums.batches:
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of training: its command and class, and how a step is shown beside the bar, an epoch as a line."""
+
+    command: str
+    training: type[Training | GanTraining]
+    state: Callable[[Step], str]
+    columns: Mapping[str, str]
+
+    def run(
+        self, config: Any, sets: str, given: Row, out: Path | None, resume: bool, overwrite: bool, report: bool
+    ) -> None:
+        """Train what `config` says on the data `sets`, or go on with it, and show how it goes and ends."""
+        if resume and overwrite:
+            raise RunError("--resume continues a run, --overwrite replaces it: give one of them")
+        folder = out or Path("runs") / config.name
+        with locked(folder):
+            if resume:
+                training = self.resumed(folder, config, sets, given)
+            else:
+                # the folder's refusal comes before a long download, the folder itself when nothing can be refused
+                check_free(folder, overwrite)
+                training = self.training(config, sets=load_sets(sets))
+                training.run = Run.create(folder, config.as_json(), overwrite)
+            self.show_start(training, folder)
+            if not training.done:
+                self.show_progress(training, f"tagi {self.command} {config.task} --out {folder} --resume")
+            run = training.run
+            assert run is not None
+            row = run.metrics()[-1]
+            console.print(value_table(f"after {epochs(row['epoch'])}", described(run, row)))
+            if report:
+                console.print(f"report page: {write_report(run, progress=say)}")
+
+    def resumed(self, folder: Path, config: Any, sets: str, given: Row) -> RunTraining:
+        """The run in `folder`, if what was asked for on the command line is what it is."""
+        run = Run.open(folder)
+        if run.config["task"] != config.task:
+            raise RunError(f"{folder} was started with task {run.config['task']}, not {config.task}")
+        before = type(config).from_json(run.config)
+        if run.method != getattr(before, "method", "tagi"):
+            raise RunError(f"{folder} is a run of {run.method}; tagi compare continues it")
+        if config.paper and not before.paper:
+            raise RunError(f"{folder} was started without --paper")
+        return self.training.resume(run, dataclasses.replace(before, **given), load_sets(sets))
+
+    def show_start(self, training: RunTraining, folder: Path) -> None:
+        """What is trained, where it is kept, and from which place on."""
+        config = training.config
         console.print(
-            f"continuing after {training.epoch} epochs and {training.sums.batches} batches, "
-            f"up to {config.epochs} epochs"
+            f"{config.task} · {config.network} · {config.setting} · seed {config.seed}: "
+            f"{len(training.train):,} images, batches of {config.batch_size}"
         )
+        console.print(f"run folder: {folder}")
+        if training.done:
+            console.print(f"all {training.epoch} epochs are learned already")
+        elif training.epoch or training.sums.batches:
+            console.print(f"continuing {place_of(training)}, up to {epochs(config.epochs)}")
+
+    def show_progress(self, training: RunTraining, again: str) -> None:
+        """Train to the end. A signal stops it with a checkpoint; `again` is the command that continues."""
+        console.print(" ".join(f"{head:>8}" for head in self.columns.values()), style="dim")
+        texts = ("epoch {task.description}", "{task.completed:,.0f}/{task.total:,.0f}", "{task.fields[state]}")
+        epoch, done, state = (TextColumn(text, markup=False) for text in texts)
+        bar = Progress(
+            *(epoch, BarColumn(bar_width=24), done, state, TimeRemainingColumn()),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        with interruptible() as received, bar:
+            line = bar.add_task("", total=len(training.train), state="")
+            refreshed = 0.0
+            for event in training.events():
+                if isinstance(event, EpochEnd):
+                    console.print(" ".join(f"{shown(name, event.row.get(name)):>8}" for name in self.columns))
+                elif time.monotonic() - refreshed > REFRESH_SECONDS:
+                    refreshed = time.monotonic()
+                    place = f"{event.epoch}/{training.config.epochs}"
+                    bar.update(line, description=place, completed=event.samples, state=self.state(event))
+                if received:
+                    if isinstance(event, Step):
+                        training.save()
+                    break
+        if received:
+            console.print(f"stopped {place_of(training)}; the checkpoint is written. Go on with: {again}")
+            raise Interrupted(128 + received[0])
 
 
-def show_progress(training: Trainable, lines: Lines, again: str) -> None:
-    """Train to the end. A signal stops it with a checkpoint; `again` is the command that continues."""
-    if training.done:
-        return
-    total = training.config.epochs
-    console.print(f"[dim]{lines.head}[/dim]")
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
-        TextColumn("{task.fields[state]}"),
-        TimeRemainingColumn(),
-    )
-    with (
-        Interruption() as interruption,
-        Progress(*columns, console=console, disable=not console.is_terminal) as bar,
-    ):
-        line = bar.add_task("", total=len(training.train), state="")
-        shown = 0.0
-        for event in training.events():
-            if isinstance(event, EpochEnd):
-                bar.console.print(lines.epoch(event.row))
-            elif time.monotonic() - shown > REFRESH_SECONDS:
-                shown = time.monotonic()
-                bar.update(
-                    line,
-                    description=f"epoch {event.epoch}/{total}",
-                    completed=event.samples,
-                    total=event.of_samples,
-                    state=lines.state(event),
-                )
-            if interruption.signal:
-                if not isinstance(event, EpochEnd):
-                    training.save()
-                break
-    if interruption.signal:
-        where = f"after {training.epoch} epochs and {training.sums.batches} batches; the checkpoint is written"
-        console.print(f"stopped {where}. Go on with: [bold]{escape(again)}[/bold]")
-        raise typer.Exit(128 + interruption.signal)
-
-
-def show_page(write: Callable[[], Path]) -> None:
-    """Write the report page and say where it is; without matplotlib, say that."""
-    try:
-        page = write()
-    except PlotsUnavailableError as error:
-        console.print(f"no report page: {error}")
-        return
-    console.print(f"report page: [bold]{escape(str(page))}[/bold]")
+def place_of(training: RunTraining) -> str:
+    return f"after {epochs(training.epoch)} and {training.sums.batches} batches"

@@ -1,22 +1,45 @@
-"""`tagi results`: the recorded runs."""
+"""`tagi record` and `tagi results`: keep the numbers of runs, and show them."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.markup import escape
 from rich.table import Table
 
-from torchtagi.experiments.classify.tasks import TASKS
-from torchtagi.experiments.cli.shared import AsJson, console
-from torchtagi.experiments.compare.runner import reading
-from torchtagi.experiments.runs.folder import Row, Run, recorded, result_rows
+from torchtagi.checkpoint import write_atomically
+from torchtagi.experiments.cli.shared import AsJson, RunFolder, console, new_table, print_json
+from torchtagi.experiments.compare import collect, collect_sweep
+from torchtagi.experiments.compare.runner import COMPARISON, SWEEP, read_study, reading, write_study
+from torchtagi.experiments.gan.drawing import keep_drawings
+from torchtagi.experiments.gan.tasks import GAN_TASKS
+from torchtagi.experiments.report.measures import paper_errors, shown
+from torchtagi.experiments.runs.folder import IDENTITY, Run, recorded, result_rows
 
-SHOWN = {"nll": "NLL", "ece": "ECE", "auroc_ovr": "AUROC"}
+
+def record(
+    run: RunFolder,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder of recorded runs.")] = Path("results"),
+) -> None:
+    """Copy a run's configuration, metrics and, of a GAN, drawings into the recorded results; or the outcome of a
+    comparison or a sweep."""
+    target = out / run.resolve().name
+    if (run / COMPARISON).is_file():
+        write_study(target, COMPARISON, collect(run))
+    elif (run / SWEEP).is_file():
+        write_study(target, SWEEP, {**read_study(run, SWEEP), "rows": collect_sweep(run)})
+    else:
+        opened = Run.open(run)
+        with reading(run):
+            target = opened.record(out)
+            if opened.config["task"] in GAN_TASKS:
+                keep_drawings(opened, target)
+        console.print(f"recorded in {target}")
+        return
+    for picture in sorted((run / "plots").glob("*.png")):
+        write_atomically(target / "plots" / picture.name, picture.read_bytes())
+    console.print(f"recorded in {target}")
 
 
 def results(
@@ -26,46 +49,25 @@ def results(
     """The recorded runs: a row an epoch as JSON, the first and last epochs as a table."""
     runs = recorded(folder)
     if as_json:
-        print(json.dumps(result_rows(runs), indent=1))
-    elif not runs:
-        console.print(f"no recorded runs in {escape(str(folder))}")
-    else:
+        print_json(result_rows(runs))
+    elif runs:
         console.print(result_table(runs))
+    else:
+        console.print(f"no recorded runs in {folder}")
 
 
 def result_table(runs: list[Run]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)  # fits 80 columns
-    table.add_column("task", no_wrap=True)
-    table.add_column("network", no_wrap=True)
-    table.add_column("setting", overflow="fold", min_width=8)
-    for name in ("seed", "epoch", "error %", "paper %", *SHOWN.values()):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = new_table("task", "network", "setting", "seed", "epoch", "error", "paper", "NLL", "ECE", texts=3)
+    table.padding = 0
+    for column in table.columns:
+        column.no_wrap = column.header != "setting"
     for run in runs:
+        paper = paper_errors(run)
         with reading(run.folder):
             rows = result_rows([run])
             for row in rows[:1] + rows[1:][-1:]:
-                table.add_row(*map(escape, result_line(row)), end_section=row is rows[-1])
+                errors = (shown("error", value) for value in (row.get("error"), paper.get(row["epoch"])))
+                cells = [str(row[name]) for name in (*IDENTITY, "epoch")]
+                table.add_row(*cells, *errors, *(shown(name, row.get(name)) for name in ("nll", "ece")))
+            table.add_section()
     return table
-
-
-def result_line(row: Row) -> list[str]:
-    def number(name: str, form: str) -> str:
-        value = row.get(name)
-        return "–" if value is None else format(float(value), form)
-
-    return [
-        *(escape(str(row[name])) for name in ("task", "network", "setting", "seed", "epoch")),
-        number("error", ".2f"),
-        paper_error(row),
-        *(number(name, ".4f") for name in SHOWN),
-    ]
-
-
-def paper_error(row: Row) -> str:
-    """What the paper has for TAGI on the same network after as many epochs."""
-    if row["method"] != "tagi":
-        return "–"
-    task = TASKS.get(row["task"])
-    network = task.networks.get(row["network"]) if task else None
-    value = network.paper_error.get(row["epoch"]) if network else None
-    return "–" if value is None else f"{value:.2f}"

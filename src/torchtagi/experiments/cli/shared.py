@@ -1,48 +1,72 @@
-"""What the commands share: the console, the options that several have, and errors in one line."""
+"""What the commands share: the console, tables, and the options that several have."""
 
 from __future__ import annotations
 
-import errno
-import functools
-import os
-from collections.abc import Callable
+import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
+from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
-from rich.markup import escape
+from rich.table import Table
 
+from torchtagi.experiments.runs.folder import without_nan
 from torchtagi.nn.affine import PRECISIONS
 
-console = Console(highlight=False, soft_wrap=True)
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-UsageError: Any = typer.BadParameter.__base__
-EXPECTED = (ValueError, RuntimeError, OSError, ArithmeticError)
-"""What our own checks, the file system and torch raise: their message says enough."""
+console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
-def whole_number(text: str) -> int:
-    """For options: unlike typer's own parser, it names the value that is none."""
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a whole number") from None
+def say(message: str) -> None:
+    """A line of progress, for terminals only: pipes and logs want results."""
+    if console.is_terminal:
+        console.print(f"{message} …", style="dim")
+
+
+def print_json(content: Any) -> None:
+    print(json.dumps(without_nan(content), indent=1))
+
+
+def new_table(*heads: str, title: str = "", texts: int = 1) -> Table:
+    """Narrow enough for 80 columns; the first columns, so many as `texts`, are text, the others numbers."""
+    table = Table(
+        title=title or None, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+    )
+    for index, head in enumerate(heads):
+        table.add_column(head, justify="left" if index < texts else "right", no_wrap=not index, overflow="fold")
+    return table
+
+
+def value_table(title: str, rows: Iterable[tuple[str, str]]) -> Table:
+    """What each number is, and the number."""
+    table = new_table("", "", title=title)
+    table.show_header = False
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def number(text: str, least: int = 1, kind: type[int] | type[float] = int) -> Any:
+    """An option that is a number; unlike typer's own, it names the value that is none."""
+
+    def parse(value: str) -> float:
+        try:
+            found = kind(value)
+        except ValueError:
+            raise typer.BadParameter(f"{value!r} is not a {'whole ' * (kind is int)}number") from None
+        if found < least:
+            raise typer.BadParameter(f"must be at least {least}, got {found}")
+        return found
+
+    return typer.Option(parser=parse, metavar="N", help=text)
 
 
 def folder_name(text: str) -> Path:
-    """For options: an empty name would be the current folder."""
+    """An empty name would be the current folder."""
     if not text.strip():
         raise typer.BadParameter("the folder's name is empty")
     return Path(text)
-
-
-def number_option(text: str) -> Any:
-    """A whole number as an option."""
-    return typer.Option(parser=whole_number, metavar="N", help=text)
 
 
 RunFolder = Annotated[
@@ -52,13 +76,13 @@ Offline = Annotated[
     bool, typer.Option("--offline", help="Do not download the out-of-distribution set if it is absent.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-Epochs = Annotated[int | None, number_option("How often to go through the data.")]
-BatchSize = Annotated[int | None, number_option("Images a step; 16 unless given.")]
-Seed = Annotated[int | None, number_option("Of the prior's means and the order of the data; 0 unless given.")]
-Samples = Annotated[int | None, number_option("Train on the first so many images only.")]
-TestSamples = Annotated[int | None, number_option("Test on the first so many images only.")]
+Epochs = Annotated[int | None, number("How often to go through the data.")]
+BatchSize = Annotated[int | None, number("Images a step; 16 unless given.")]
+Seed = Annotated[int | None, number("Of the prior's means and the order of the data; 0 unless given.", least=0)]
+Samples = Annotated[int | None, number("Train on so many images only.")]
+TestSamples = Annotated[int | None, number("Test on the first so many images only.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, …; cpu unless given.")]
-Threads = Annotated[int | None, number_option("CPU threads; results depend on it in the last bits.")]
+Threads = Annotated[int | None, number("CPU threads; results depend on it in the last bits.")]
 Precision = Annotated[
     str | None,
     typer.Option(
@@ -72,52 +96,9 @@ OutFolder = Annotated[
         "--out",
         parser=folder_name,
         metavar="DIR",
-        help="The run folder; one named after the run below runs/ unless given.",
+        help="The folder; one below runs/ unless given.",
     ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on where the run stopped.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the run if there is one.")]
 ReportPage = Annotated[bool, typer.Option(help="Draw plots and write the report page at the end.")]
-
-
-def one_line_errors(command: Callable[P, T]) -> Callable[P, T]:
-    """Every error is told in one line and by the exit code; `TAGI_DEBUG=1` shows where it came from."""
-
-    @functools.wraps(command)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return command(*args, **kwargs)
-        except (typer.Exit, BrokenPipeError):
-            raise
-        except UsageError as error:
-            asked = error.ctx.command_path if error.ctx else "tagi"
-            fail(f"{error.format_message()} ({asked} --help)", code=2)
-        except (KeyboardInterrupt, typer.Abort):
-            fail("stopped", code=130)
-        except Exception as error:
-            if os.environ.get("TAGI_DEBUG"):
-                raise
-            fail(describe(error))
-
-    return guarded
-
-
-def describe(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        where = f"{error.filename}: " if error.filename else ""
-        remedy = "; free some and run the command again" if error.errno == errno.ENOSPC else ""
-        return f"{where}{error.strerror}{remedy}"
-    if isinstance(error, EXPECTED) and str(error).strip():
-        return str(error)
-    return f"{type(error).__name__}: {error} (unexpected; with TAGI_DEBUG=1 the same command shows where)"
-
-
-def fail(message: str, code: int = 1) -> NoReturn:
-    typer.secho(f"Error: {' '.join(message.split())}", fg=typer.colors.RED, err=True)
-    raise typer.Exit(code)
-
-
-def say(message: str) -> None:
-    """A line of progress, for terminals only: pipes and logs want results."""
-    if console.is_terminal:
-        console.print(f"[dim]{escape(message)} …[/dim]")

@@ -1,239 +1,219 @@
-"""Pictures of a run: how it learned, how far its probabilities can be trusted, what it finds hard, what it learned.
+"""Figures in one style: how a run learned, how far its probabilities can be trusted, what its weights became.
 
-Each function draws one figure in a theme, `light` or `dark`. matplotlib is imported when the first one is drawn,
-and only its objects are used, not pyplot, which keeps figures in a global list and may want a display.
+matplotlib is imported when the first figure is drawn, and only its objects are used, not pyplot, which keeps
+figures in a global list and may want a display.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import io
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchtagi import metrics
-from torchtagi.experiments.classify.evaluation import Evaluation
 from torchtagi.experiments.runs.folder import Row
 from torchtagi.parameter import GaussianParameter
 
-Figure = Any
-# The grounds are those of the report page, so that figures melt into it.
-THEMES = {
-    "light": {"ink": "#1c2330", "soft": "#8a93a3", "main": "#2563c9", "accent": "#d4691e", "ground": "#ffffff"},
-    "dark": {"ink": "#e4e8ef", "soft": "#7d8798", "main": "#7fb0ff", "accent": "#ffab66", "ground": "#161a21"},
+INK, SOFT, MAIN, ACCENT = "#1c2330", "#8a93a3", "#2563c9", "#d4691e"
+# Distinguishable without colour vision too (Okabe & Ito).
+PALETTE = ("#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6d31", "#7f7f7f")
+STYLE: Any = {
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
+    **dict.fromkeys(("axes.edgecolor", "grid.color"), SOFT),
+    **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+    "grid.alpha": 0.25,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.prop_cycle": f"cycler(color={[MAIN, ACCENT, PALETTE[1], PALETTE[3]]})",
 }
-FURTHER = ("#009e73", "#cc79a7")  # of Okabe & Ito, where three lines are not enough; read on either ground
-GALLERY = 24
+COLOURS_IN_PNG = 128  # a palette makes the file a third of the size
 LAYERS = 5  # of a deep network, evenly spread: more would be too small to read
+TRAINING, PAPER = "training, before learning it", "paper, test"
+
+Figure = Any
+Points = list[tuple[float, float]]
 
 
-class PlotsUnavailableError(RuntimeError):
-    """matplotlib is not installed."""
-
-
-def require_matplotlib() -> None:
-    if importlib.util.find_spec("matplotlib") is None:
-        raise PlotsUnavailableError("plots need matplotlib: pip install 'torchtagi[plots]'")
-
-
-def themed(theme: str) -> AbstractContextManager[Any]:
-    """matplotlib's settings for the time a figure is drawn."""
-    require_matplotlib()
+@contextmanager
+def new_figure(
+    width: float, height: float, rows: int = 1, columns: int = 1, **options: Any
+) -> Iterator[tuple[Figure, Any]]:
+    """A figure and its axes, an array (rows, columns), in our style as long as it is drawn."""
     import matplotlib
-    from cycler import cycler
-
-    colours = THEMES[theme]
-    soft, ink = colours["soft"], colours["ink"]
-    settings: Any = {
-        **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), ink),
-        **{
-            "axes.edgecolor": soft,
-            "grid.color": soft,
-            "grid.alpha": 0.25,
-            "axes.grid": True,
-            "axes.axisbelow": True,
-        },
-        **{"axes.facecolor": "none", "figure.facecolor": colours["ground"], "legend.frameon": False},
-        **{"axes.spines.top": False, "axes.spines.right": False, "font.size": 10},
-        **{"axes.titlesize": 11, "axes.titlelocation": "left"},
-        "axes.prop_cycle": cycler(color=[colours["main"], colours["accent"], soft, *FURTHER]),
-    }
-    return matplotlib.rc_context(settings)
-
-
-def blank_figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure as MatplotlibFigure
 
-    return MatplotlibFigure(figsize=(width, height), layout="constrained")
+    with matplotlib.rc_context(STYLE):
+        figure = MatplotlibFigure(figsize=(width, height), layout="constrained")
+        yield figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
 def as_png(figure: Figure) -> bytes:
-    buffer = io.BytesIO()
-    # No date and no version inside: the same run draws the same bytes.
-    figure.savefig(buffer, format="png", dpi=144, metadata={"Software": None})
-    return buffer.getvalue()
+    """No date and no version inside: the same run draws the same bytes."""
+    from PIL import Image
+
+    drawn, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=144)
+    Image.open(drawn).convert("RGB").quantize(COLOURS_IN_PNG).save(small, "PNG", optimize=True)
+    return small.getvalue()
 
 
-def learning_curves(rows: Sequence[Row], paper_error: Mapping[int, float], theme: str = "light") -> Figure:
+@dataclass
+class Panel:
+    """A line a name, and behind it faint ones: single seeds."""
+
+    xlabel: str
+    ylabel: str
+    lines: dict[str, Points] = field(default_factory=dict)
+    faint: dict[str, list[Points]] = field(default_factory=dict)
+    xlog: bool = False
+    ylog: bool = False
+    reference: Points = field(default_factory=list)
+
+
+def line_figure(
+    panels: Sequence[Panel], styles: Mapping[str, dict[str, Any]] | None = None, sharey: bool = False
+) -> Figure:
+    """The panels side by side; if all have the same lines, with one legend beside them."""
+    styles = styles or {}
+    alike = len(panels) > 1 and len({tuple(panel.lines) for panel in panels}) == 1
+    width = min(4.2 * len(panels), 10.2)  # as wide as the page
+    with new_figure(width + 2 * alike, 3.8, 1, len(panels), sharey=sharey) as (figure, subplots):
+        for axes, panel in zip(subplots[0], panels, strict=True):
+            axes.plot(*np.reshape(panel.reference, (-1, 2)).T, color=SOFT, linewidth=1)
+            for name, points in panel.lines.items():
+                style = {"marker": "o", "markersize": 3, **styles.get(name, {})}
+                for seed in panel.faint.get(name, []):
+                    axes.plot(
+                        *np.reshape(seed, (-1, 2)).T, **{**style, "alpha": 0.25, "linewidth": 1, "marker": ""}
+                    )
+                axes.plot(*np.reshape(points, (-1, 2)).T, **style, label=name if points else None)
+            axes.set(xlabel=panel.xlabel, ylabel=panel.ylabel)
+            if panel.xlabel == "epoch":
+                axes.xaxis.get_major_locator().set_params(integer=True)
+            for logarithmic, letter in ((panel.xlog, "x"), (panel.ylog, "y")):
+                if logarithmic:
+                    axes.set(**{f"{letter}scale": "log"})
+                    write_plainly(getattr(axes, f"{letter}axis"))
+            if sharey:
+                axes.label_outer()
+            if any(panel.lines.values()) and not alike:
+                axes.legend(fontsize=9)
+        if alike:
+            figure.legend(*subplots[0][0].get_legend_handles_labels(), loc="outside right upper")
+    return figure
+
+
+def write_plainly(axis: Any) -> None:
+    """Ticks of a logarithmic axis as plain numbers, those between the powers of ten only where there is room."""
+    from matplotlib.ticker import LogFormatter
+
+    class Plain(LogFormatter):
+        """LogFormatter knows which ticks have room, but writes 0.6 as 6e-01."""
+
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return f"{x:g}" if super().__call__(x, pos) else ""
+
+    axis.get_major_locator().set_params(numticks=6)
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(Plain(minor_thresholds=(1.5, 0.5)))
+    axis.grid(which="minor", alpha=0.12)
+
+
+def course(rows: Sequence[Row], name: str, factor: float = 1.0) -> Points:
+    """A measure by epoch, where it was measured."""
+    return [(row["epoch"], factor * row[name]) for row in rows if row.get(name) is not None]
+
+
+def learning_curves(rows: Sequence[Row], paper_error: Mapping[int, float]) -> Figure:
     """Error and negative log-likelihood over the epochs; the training error at a finer scale."""
-    colours = THEMES[theme]
-    measured = [row for row in rows if row.get("error") is not None]
-    epochs = [row["epoch"] for row in measured]
-    last = max(epochs, default=1)
-    known = {epoch: value for epoch, value in paper_error.items() if epoch <= last}
-    with themed(theme):
-        from matplotlib.ticker import LogFormatter
-
-        figure = blank_figure(9, 3.6)
-        error, other = figure.subplots(1, 2)
-        error.plot(
-            *training_curve(rows), color=colours["soft"], linewidth=1.2, label="training, before learning it"
-        )
-        error.plot(epochs, column(measured, "error"), "o-", markersize=4, label="test")
-        if known:
-            paper = {"color": colours["accent"], "markersize": 8, "label": "paper, test"}
-            error.plot(list(known), list(known.values()), "x", **paper)
-        error.set(ylabel="error, %")
-        other.plot(epochs, column(measured, "nll"), "o-", markersize=4, label="negative log-likelihood")
-        other.plot(epochs, column(measured, "ece"), "s-", markersize=4, label="calibration error")
-        for axes in (error, other):
-            axes.set(xlabel="epoch", yscale="log", xlim=(0, last + 0.05))
-            axes.yaxis.set_major_formatter("{x:g}")
-            axes.grid(which="minor", alpha=0.12)
-            axes.xaxis.get_major_locator().set_params(integer=len(epochs) > 3)
-            axes.legend()
-        error.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1, 0.4)))  # some labels within a decade
-    return figure
-
-
-def column(rows: Sequence[Row], name: str) -> list[float]:
-    """NaN where it was not measured."""
-    return [float("nan") if row.get(name) is None else row[name] for row in rows]
-
-
-def training_curve(rows: Sequence[Row]) -> tuple[list[float], list[float]]:
-    """Training error in % against epochs as a continuous number; without a zero, which a log scale lacks."""
-    seen: list[float] = []
-    error: list[float] = []
-    for row in rows:
-        points = row.get("train_curve") or []
-        for images, value in points:
-            seen.append(row["epoch"] - 1 + images / points[-1][0])
-            error.append(value if value > 0 else float("nan"))
-        if not points:
-            seen.append(row["epoch"])
-            error += column([row], "train_error")
-    return seen, error
-
-
-def reliability(evaluation: Evaluation, theme: str = "light") -> Figure:
-    """Accuracy against confidence, with the number of images behind each point below."""
-    colours = THEMES[theme]
-    bins = metrics.reliability_bins(evaluation.prediction.probs, evaluation.labels)
-    filled = bins.counts > 0
-    accuracy, counts = bins.accuracy[filled], bins.counts[filled]
-    middle = ((bins.edges[:-1] + bins.edges[1:]) / 2)[filled]
-    spread = (accuracy * (1 - accuracy) / counts).sqrt()
-    with themed(theme):
-        figure = blank_figure(4.6, 5)
-        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
-        above.plot([0, 1], [0, 1], color=colours["soft"], linewidth=1, label="perfect")
-        style = {"marker": "o", "markersize": 5, "linewidth": 1.2, "capsize": 2, "label": "this network"}
-        confidence = bins.confidence[filled].tolist()
-        above.errorbar(confidence, accuracy.tolist(), spread.tolist(), color=colours["main"], **style)
-        above.set(ylabel="accuracy", xlim=(0, 1), ylim=(0, 1.02))
-        above.set_title(f"expected calibration error {evaluation.scores['ece']:.4f}")
-        above.legend(loc="upper left")
-        width = 0.9 * float(bins.edges[1] - bins.edges[0])
-        below.bar(middle.tolist(), counts.tolist(), width=width, color=colours["main"], alpha=0.7)
-        below.set(xlabel="confidence", ylabel="images", yscale="log", ylim=(0.7, None))
-    return figure
-
-
-def most_uncertain(evaluation: Evaluation, theme: str = "light") -> Figure:
-    """The test images of largest entropy."""
-    return gallery(evaluation, evaluation.prediction.entropy.argsort(descending=True)[:GALLERY], theme)
-
-
-def confidently_wrong(evaluation: Evaluation, theme: str = "light") -> Figure | None:
-    """The errors made with most confidence; None if there are no errors."""
-    wrong = torch.nonzero(evaluation.prediction.labels != evaluation.labels)[:, 0]
-    if not len(wrong):
-        return None
-    order = evaluation.prediction.confidence[wrong].argsort(descending=True)
-    return gallery(evaluation, wrong[order[:GALLERY]], theme)
-
-
-def gallery(evaluation: Evaluation, chosen: Tensor, theme: str) -> Figure:
-    """Images with the truth and the two likeliest answers."""
-    colours, names = THEMES[theme], evaluation.test.classes
-    pictures = evaluation.test.to_uint8(evaluation.test.images[chosen]).permute(0, 2, 3, 1).numpy()
-    short = max(len(name) for name in names) <= 2
-    # A cell is one wide and so much high: the title above the picture has two lines, or three.
-    columns, pitch = 8, 1.38 if short else 1.5
-    rows = -(-len(chosen) // columns)
-    with themed(theme):
-        figure = blank_figure(10, 10 / columns * pitch * rows)
-        figure.set_layout_engine("none")
-        axes = figure.add_axes((0, 0, 1, 1))
-        axes.set_axis_off()
-        for cell, (pixels, i) in enumerate(zip(pictures, chosen.tolist(), strict=True)):
-            left, bottom = cell % columns, (cell // columns + 1) * pitch
-            probs, truth = evaluation.prediction.probs[i], int(evaluation.labels[i])
-            best = probs.argsort(descending=True)[:2].tolist()
-            guess = ("   " if short else "\n").join(f"{names[c]}: {100 * float(probs[c]):.0f}%" for c in best)
-            extent = (left + 0.04, left + 0.96, bottom, bottom - 0.92)
-            axes.imshow(pixels.squeeze(), cmap="gray", vmin=0, vmax=255, extent=extent)
-            style = {"fontsize": 8, "ha": "center", "va": "bottom"}
-            colour = colours["ink" if best[0] == truth else "accent"]
-            axes.text(left + 0.5, bottom - 0.95, f"is {names[truth]}\n{guess}", color=colour, **style)
-        axes.set(xlim=(0, columns), ylim=(rows * pitch + 0.02, 0), aspect="auto")
-    return figure
-
-
-def ood_entropies(evaluation: Evaluation, theme: str = "light") -> Figure | None:
-    """The entropies of test and out-of-distribution images; None if there are none of the latter."""
-    if evaluation.ood is None:
-        return None
-    entropies = {
-        evaluation.task.name: evaluation.prediction.entropy,
-        evaluation.task.ood: evaluation.ood.entropy,
+    last = max(row["epoch"] for row in rows)
+    known: Points = [(epoch, error) for epoch, error in paper_error.items() if epoch <= last]
+    errors = {TRAINING: training_curve(rows), "test": course(rows, "error"), PAPER: known}
+    others = {"negative log-likelihood": course(rows, "nll"), "calibration error": course(rows, "ece")}
+    styles = {
+        TRAINING: {"color": SOFT, "linewidth": 1.2, "marker": ""},
+        PAPER: {"color": ACCENT, "linestyle": "none", "marker": "x", "markersize": 8},
     }
-    edges = torch.linspace(0, float(torch.cat(list(entropies.values())).max()) * 1.001, 41).tolist()
-    with themed(theme):
-        figure = blank_figure(6, 3.4)
-        axes = figure.subplots()
-        for colour, (label, values) in zip(("main", "accent"), entropies.items(), strict=True):
+    panels = [Panel("epoch", "error, %", errors, ylog=True), Panel("epoch", "", others, ylog=True)]
+    return line_figure(panels, styles)
+
+
+def training_curve(rows: Sequence[Row]) -> Points:
+    """Training error in % against epochs as a continuous number."""
+    found: Points = []
+    for row in rows:
+        curve = row.get("train_curve") or []
+        found += [(row["epoch"] - 1 + images / curve[-1][0], error) for images, error in curve]
+        found += [] if curve else course([row], "train_error")
+    return found
+
+
+def gan_curves(rows: Sequence[Row]) -> Figure:
+    """The measures of a GAN over the epochs."""
+    codes = {
+        "Qnet's accuracy": course(rows, "accuracy"),
+        "digits with own code / 10": course(rows, "own_codes", 0.1),
+        "judge's error": course(rows, "read_error", 0.01),
+    }
+    labels = {
+        "P(generated), generated": course(rows, "fake_as_fake"),
+        "P(generated), real": course(rows, "real_as_fake"),
+        "α of G": course(rows, "train_generator_alpha"),
+    }
+    panels = [Panel("epoch", "", lines) for lines in (codes, {"Fréchet distance": course(rows, "frechet")}, labels)]
+    figure = line_figure([panel for panel in panels if any(panel.lines.values())])
+    for axes in figure.axes:
+        axes.set_ylim(bottom=0)
+    return figure
+
+
+def reliability(bins: Sequence[Row]) -> Figure:
+    """Accuracy against confidence."""
+    confidence, accuracy = ([found[name] for found in bins] for name in ("confidence", "accuracy"))
+    spread = [(found["accuracy"] * (1 - found["accuracy"]) / found["images"]) ** 0.5 for found in bins]
+    with new_figure(4.6, 4.2) as (figure, ((axes,),)):
+        axes.plot([0, 1], [0, 1], color=SOFT, linewidth=1, label="perfect")
+        style = {"marker": "o", "markersize": 5, "linewidth": 1.2, "capsize": 2, "label": "this network"}
+        axes.errorbar(confidence, accuracy, spread, color=MAIN, **style)
+        axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1.02), ylim=(0, 1.02))
+        axes.legend(loc="upper left")
+    return figure
+
+
+def ood_entropies(names: tuple[str, str], entropies: tuple[Tensor, Tensor]) -> Figure:
+    """The entropies of predictions for test and out-of-distribution images."""
+    edges = torch.linspace(0, float(torch.cat(entropies).max()) * 1.001, 41).tolist()
+    with new_figure(6, 3.4) as (figure, ((axes,),)):
+        for name, values in zip(names, entropies, strict=True):
             weights = torch.full_like(values, 100 / len(values)).numpy()
-            axes.hist(values.numpy(), edges, weights=weights, color=THEMES[theme][colour], alpha=0.55, label=label)
+            axes.hist(values.numpy(), edges, weights=weights, alpha=0.55, label=name)
         axes.set(xlabel="entropy of the prediction, nats", ylabel="% of the images", yscale="log")
-        axes.yaxis.set_major_formatter("{x:g}")
+        write_plainly(axes.yaxis)
         axes.legend()
     return figure
 
 
-def weights(prior: nn.Module, posterior: nn.Module, theme: str = "light") -> Figure:
+def weights(prior: nn.Module, posterior: nn.Module) -> Figure:
     """Per layer: the weights' means before and after, and how far their standard deviations shrank."""
-    colours = THEMES[theme]
-    pairs = spread_out(weight_pairs(prior, posterior))
-    with themed(theme):
-        figure = blank_figure(2.4 * len(pairs) + 0.6, 4.6)
-        grid = figure.subplots(2, len(pairs), squeeze=False)
+    pairs = weight_pairs(prior, posterior)
+    with new_figure(2.4 * len(pairs) + 0.6, 4.6, 2, len(pairs)) as (figure, grid):
         for (top, bottom), (name, before, after) in zip(grid.T, pairs, strict=True):
             means = [part.mean.detach().flatten() for part in (before, after)]
-            limit = quantile(torch.cat(means).abs())
+            limit = 4 * float(torch.cat(means).std())
             edges = torch.linspace(-limit, limit, 51).tolist()
-            top.hist(means[0].numpy(), edges, density=True, histtype="step", color=colours["soft"], label="prior")
-            top.hist(means[1].numpy(), edges, density=True, color=colours["main"], alpha=0.6, label="posterior")
+            top.hist(means[0].numpy(), edges, density=True, histtype="step", color=SOFT, label="prior")
+            top.hist(means[1].numpy(), edges, density=True, color=MAIN, alpha=0.6, label="posterior")
             top.set_title(f"{name}\n{means[0].numel():,} weights", fontsize=9)
             top.set(xlabel="mean")
             shrink = (after.var.detach() / before.var.detach()).sqrt().flatten()
-            bottom.hist(shrink.numpy(), torch.linspace(0, 1, 41).tolist(), color=colours["accent"], alpha=0.75)
-            bottom.axvline(float(shrink.median()), color=colours["ink"], linewidth=1, linestyle=":")
+            bottom.hist(shrink.numpy(), torch.linspace(0, 1, 41).tolist(), color=ACCENT, alpha=0.75)
+            bottom.axvline(float(shrink.median()), color=INK, linewidth=1, linestyle=":")
             bottom.set(xlabel="std, posterior/prior", xlim=(0, 1))
             for axes in (top, bottom):
                 axes.set_yticks([])
@@ -243,24 +223,13 @@ def weights(prior: nn.Module, posterior: nn.Module, theme: str = "light") -> Fig
 
 
 def weight_pairs(prior: nn.Module, posterior: nn.Module) -> list[tuple[str, GaussianParameter, GaussianParameter]]:
-    """The weights, not the biases, of both networks with their layer's name."""
-    after = dict(posterior.named_modules())
+    """The weights, not the biases, of both networks with their layer's name; of many layers, some."""
     found: list[tuple[str, GaussianParameter, GaussianParameter]] = []
     for name, part in prior.named_modules():
         if isinstance(part, GaussianParameter) and name.endswith("weight"):
             kind = type(prior.get_submodule(name.rpartition(".")[0])).__name__
-            twin = after[name]
+            twin = posterior.get_submodule(name)
             assert isinstance(twin, GaussianParameter)
             found.append((f"{len(found) + 1}: {kind}", part, twin))
-    return found
-
-
-def spread_out(pairs: list[Any]) -> list[Any]:
-    if len(pairs) <= LAYERS:
-        return pairs
-    return [pairs[round(i * (len(pairs) - 1) / (LAYERS - 1))] for i in range(LAYERS)]
-
-
-def quantile(values: Tensor, share: float = 0.999) -> float:
-    """Without `torch.quantile`'s limit on the number of values."""
-    return float(values.kthvalue(max(1, int(share * len(values)))).values)
+    chosen = torch.linspace(0, len(found) - 1, min(LAYERS, len(found))).round().int().tolist()
+    return [found[index] for index in chosen]
