@@ -45,7 +45,7 @@ def moments(
     links = []
     free = False
     for layer, own in zip(layers, operands, strict=True):
-        layer.check_input(mean)
+        layer.check_input(mean, var)
         function: Any = layer.function
         asks = [isinstance(one, Tensor) and one.requires_grad for one in own]
         link = Link(layer, (mean_asks, var_asks, *asks), free)
