@@ -332,8 +332,8 @@ NORMS = [
         moves_statistics=True,
     ),
     Case(
-        "LayerNorm-channel-affine",
-        lambda: tnn.LayerNorm([2, 3, 2], 1e-2, channel_affine=True, correction=1),
+        "LayerNorm-corrected",
+        lambda: tnn.LayerNorm([2, 3, 2], 1e-2, correction=1),
         (2, 2, 3, 2),
         layer_norm((-3, -2, -1), 1e-2, 1),
         moves_statistics=True,
@@ -403,8 +403,8 @@ NORMS = [
     # paper eq. 5: messages that hold the statistics constant
     Case("LayerNorm-held", lambda: tnn.LayerNorm(5, differentiate_statistics=False), (3, 5), layer_norm((-1,))),
     Case(
-        "LayerNorm-held-channel-affine",
-        lambda: tnn.LayerNorm((2, 3, 2), channel_affine=True, correction=1, differentiate_statistics=False),
+        "LayerNorm-held-corrected",
+        lambda: tnn.LayerNorm((2, 3, 2), correction=1, differentiate_statistics=False),
         (2, 2, 3, 2),
         layer_norm((-3, -2, -1), 1e-5, 1),
     ),

@@ -14,6 +14,7 @@ from cases import CASES, Case, gaussian_parameters
 from torchtagi import Gaussian, GaussianParameter
 from torchtagi import nn as tnn
 from torchtagi.nn.layer import PriorOptions
+from torchtagi.nn.norm import Norm, NormOptions
 
 LARGE = {
     "linear": (lambda **options: tnn.Linear(300, 200, **options), 300, 200),
@@ -118,7 +119,8 @@ def test_config_holds_every_constructor_argument() -> None:
         expected = set()
         for name, argument in inspect.signature(type(layer)).parameters.items():
             if argument.kind is argument.VAR_KEYWORD:
-                expected |= PriorOptions.__annotations__.keys() if "prior" in layer.arguments else set()
+                options = NormOptions if isinstance(layer, Norm) else PriorOptions
+                expected |= options.__annotations__.keys() if layer.arguments else set()
             elif argument.kind is not argument.VAR_POSITIONAL:
                 expected.add(name)
         assert set(layer.config()) == expected - {"device", "dtype"}, case.id
