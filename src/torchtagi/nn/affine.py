@@ -127,13 +127,9 @@ class Affine(Layer):
         return self.product, *parameters["weight"].pair(), *((None, None) if bias is None else bias.pair())
 
     def check_input(self, mean: Tensor, var: Tensor | None) -> None:
-        self.check_shape(mean.shape)
         dtype = self._modules["weight"].pair()[0].dtype  # type: ignore[union-attr, operator]
         if mean.dtype != dtype:
             raise TypeError(f"{type(self).__name__}: input is {mean.dtype}, but the weights are {dtype}")
-
-    def check_shape(self, shape: torch.Size) -> None:
-        raise AssertionError("each affine layer says what it accepts")
 
 
 class Linear(Affine):
@@ -151,12 +147,11 @@ class Linear(Affine):
         fans = in_features, out_features
         self.add_weight_and_bias((out_features, in_features), out_features if bias else 0, fans, **options)
 
-    def check_shape(self, shape: torch.Size) -> None:
-        if not shape or shape[-1] != self.in_features:
-            raise ValueError(
-                f"Linear: input must have {self.in_features} features in its last dimension, "
-                f"got shape {tuple(shape)}"
-            )
+    def check_input(self, mean: Tensor, var: Tensor | None) -> None:
+        if mean.shape[-1:] != (self.in_features,):
+            wanted, given = f"{self.in_features} features in its last dimension", tuple(mean.shape)
+            raise ValueError(f"Linear: input must have {wanted}, got shape {given}")
+        super().check_input(mean, var)
 
 
 class ConvolutionLayer(Affine):
@@ -187,11 +182,11 @@ class ConvolutionLayer(Affine):
         fans = in_channels // groups * window, out_channels // groups * window
         self.add_weight_and_bias(shape, out_channels if bias else 0, fans, self.product.positions, **options)
 
-    def check_shape(self, shape: torch.Size) -> None:
-        if len(shape) != 4 or shape[1] != self.in_channels:
-            raise ValueError(
-                f"{type(self).__name__}: input must have shape (N, {self.in_channels}, H, W), got {tuple(shape)}"
-            )
+    def check_input(self, mean: Tensor, var: Tensor | None) -> None:
+        if mean.ndim != 4 or mean.shape[1] != self.in_channels:
+            wanted, given = f"(N, {self.in_channels}, H, W)", tuple(mean.shape)
+            raise ValueError(f"{type(self).__name__}: input must have shape {wanted}, got {given}")
+        super().check_input(mean, var)
 
 
 class Conv2d(ConvolutionLayer):
