@@ -269,6 +269,12 @@ POOLING = [
         unitwise(lambda x: F.avg_pool2d(x, (3, 2), (2, 1), (1, 0))),
     ),
     Case(
+        "AvgPool2d-divisor",
+        lambda: tnn.AvgPool2d(3, 2, 1, True, False, divisor_override=5),
+        (2, 1, 6, 5),
+        unitwise(lambda x: F.avg_pool2d(x, 3, 2, 1, True, False, divisor_override=5)),
+    ),
+    Case(
         "AvgPool2d-exclude-pad",
         lambda: tnn.AvgPool2d(3, 2, 1, count_include_pad=False),
         (2, 1, 5, 4),
