@@ -182,14 +182,16 @@ class Norm(Layer):
         affine: list[Tensor | None] = [None] * 4
         if self.weight is not None:
             _, shape = self.layout(x.ndim)
-            weight, weight_var = (part.view(shape) for part in self.weight.pair())
-            affine = [weight, weight_var, torch.zeros_like(weight), torch.zeros_like(weight)]
-            if self.bias is not None:
-                affine[2:] = (part.view(shape) for part in self.bias.pair())
-        operands = centre, torch.rsqrt(variance + self.eps), *affine
-        return apply_function(
-            NormMoments, x, *operands, pool if self.differentiate_statistics else None, plain=plain
+            weight, weight_var = self.weight.pair()
+            bias = (torch.zeros_like(weight),) * 2 if self.bias is None else self.bias.pair()
+            affine = [part.view(shape) for part in (weight, weight_var, *bias)]
+        operands = (
+            centre,
+            torch.rsqrt(variance + self.eps),
+            *affine,
+            pool if self.differentiate_statistics else None,
         )
+        return apply_function(NormMoments, x, *operands, plain=plain)
 
 
 class LayerNorm(Norm):
@@ -230,7 +232,7 @@ class BatchNorm(Norm):
                   authors' code does: batches of different kinds, real and generated images say, then share one
                   scale instead of each being centred on its own.
     `sync`        shares the batch statistics among all processes of the default group.
-    The running statistics start as a copy of the first batch's.
+    The running statistics start as a copy of the first batch's; without a `momentum` they are those of all batches.
     """
 
     arguments: ClassVar = (
@@ -295,19 +297,15 @@ class BatchNorm(Norm):
                     "more than one sample at a time, or normalise with running statistics (use_running=True)"
                 )
             if self.training and self.track_running_stats:
-                self.track(centre.flatten(), variance.flatten())
+                self.num_batches_tracked += 1
+                batches = int(self.num_batches_tracked)
+                rate = 1 / batches if batches == 1 or self.momentum is None else self.momentum
+                self.running_mean.lerp_(centre.flatten(), rate)
+                self.running_var.lerp_(variance.flatten(), rate)
             if not self.use_running:
                 return centre, variance, pool
         _, shape = self.layout(x.ndim)
         return self.running_mean.view(shape), self.running_var.view(shape), None
-
-    def track(self, centre: Tensor, variance: Tensor) -> None:
-        """Mix in a batch's statistics; without a `momentum` the running ones are their mean over all batches."""
-        self.num_batches_tracked += 1
-        batches = int(self.num_batches_tracked)
-        rate = 1 / batches if batches == 1 or self.momentum is None else self.momentum
-        self.running_mean.lerp_(centre, rate)
-        self.running_var.lerp_(variance, rate)
 
 
 class BatchNorm1d(BatchNorm):

@@ -39,9 +39,8 @@ def log_ratio(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor
 class Probabilities(Unitwise):
     def check_input(self, mean: Tensor, var: Tensor | None) -> None:
         if var is None:
-            raise ValueError(
-                f"{type(self).__name__}: its input must have a variance; put it behind a layer with weights"
-            )
+            remedy = "put it behind a layer with weights"
+            raise ValueError(f"{type(self).__name__}: its input must have a variance; {remedy}")
 
 
 class Remax(Probabilities):
