@@ -269,6 +269,12 @@ POOLING = [
         unitwise(lambda x: F.avg_pool2d(x, (3, 2), (2, 1), (1, 0))),
     ),
     Case(
+        "AvgPool2d-divisor",
+        lambda: tnn.AvgPool2d(3, 2, 1, True, False, divisor_override=5),
+        (2, 1, 6, 5),
+        unitwise(lambda x: F.avg_pool2d(x, 3, 2, 1, True, False, divisor_override=5)),
+    ),
+    Case(
         "AvgPool2d-exclude-pad",
         lambda: tnn.AvgPool2d(3, 2, 1, count_include_pad=False),
         (2, 1, 5, 4),
@@ -332,8 +338,8 @@ NORMS = [
         moves_statistics=True,
     ),
     Case(
-        "LayerNorm-channel-affine",
-        lambda: tnn.LayerNorm([2, 3, 2], 1e-2, channel_affine=True, correction=1),
+        "LayerNorm-corrected",
+        lambda: tnn.LayerNorm([2, 3, 2], 1e-2, correction=1),
         (2, 2, 3, 2),
         layer_norm((-3, -2, -1), 1e-2, 1),
         moves_statistics=True,
@@ -403,8 +409,8 @@ NORMS = [
     # paper eq. 5: messages that hold the statistics constant
     Case("LayerNorm-held", lambda: tnn.LayerNorm(5, differentiate_statistics=False), (3, 5), layer_norm((-1,))),
     Case(
-        "LayerNorm-held-channel-affine",
-        lambda: tnn.LayerNorm((2, 3, 2), channel_affine=True, correction=1, differentiate_statistics=False),
+        "LayerNorm-held-corrected",
+        lambda: tnn.LayerNorm((2, 3, 2), correction=1, differentiate_statistics=False),
         (2, 2, 3, 2),
         layer_norm((-3, -2, -1), 1e-5, 1),
     ),

@@ -122,7 +122,7 @@ TORCH_MODULES = {
     "Flatten": nn.Flatten(),
     "Unflatten": nn.Unflatten(1, (2, 1)),
     "ZeroPad2d": nn.ZeroPad2d((1, 0, 2, 1)),
-    "AvgPool2d": nn.AvgPool2d(3, 2, 1),
+    "AvgPool2d": nn.AvgPool2d(3, 2, 1, divisor_override=5),
     "MaxPool2d": nn.MaxPool2d(3, 2, 1),
     "AdaptiveAvgPool2d": nn.AdaptiveAvgPool2d(3),
     "Identity": nn.Identity(),
@@ -204,13 +204,12 @@ REFUSED: dict[str, tuple[Callable[[Gaussian], object], str]] = {
     "reciprocal": (lambda x: 1 / x, r"div: .*divide by a number or a tensor"),
     "tensor / x": (lambda x: known(2, 3) / x, r"div: .*divide by a number or a tensor"),
     "div": (lambda x: torch.div(1.0, x), r"div: .*divide by a number or a tensor"),
-    "rounding": (lambda x: torch.div(x, 2, rounding_mode="floor"), r"rounding_mode='floor'"),
+    "rounding": (lambda x: torch.div(x, 2, rounding_mode="floor"), r"divide.* 'rounding_mode'"),
     "reflect": (lambda x: F.pad(x, (1, 1), mode="reflect"), r"pad with mode='reflect'.*use 'constant'"),
     "relu_": (torch.relu_, r"relu_ works in place.*use relu"),
     "add_": (lambda x: known(2, 3).add_(x), r"add_ works in place.*use add"),
     "out": (lambda x: torch.add(x, 1, out=known(2, 3)), r"add with out= works in place"),
     "indices": (lambda x: F.max_pool2d(x[None, None], 2, return_indices=True), r"without return_indices"),
-    "divisor": (lambda x: F.avg_pool2d(x[None, None], 2, divisor_override=3), r"divisor_override=3"),
 }
 
 

@@ -13,7 +13,6 @@ import copy
 import inspect
 import itertools
 import sys
-from collections import OrderedDict
 from typing import Any
 
 from torch import nn
@@ -29,17 +28,11 @@ PRIOR_STD = 1.0
 """How far trained weights may move, in standard deviations of a new layer's prior. tests/test_convert.py fine-tunes
 a network of five digits to all ten with 500 images (results/finetune.json): 0.1 and 0.3 are too stiff."""
 
+TWINS = [name for name in tnn.__all__ if hasattr(nn, name) and issubclass(getattr(tnn, name), Layer)]
+DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 LAYERS: dict[type[nn.Module], type[Layer]] = {
-    **{
-        getattr(nn, kind.__name__): kind
-        for kind in (
-            *(tnn.Linear, tnn.Conv2d, tnn.ConvTranspose2d, tnn.BatchNorm1d, tnn.BatchNorm2d, tnn.LayerNorm),
-            *(tnn.AvgPool2d, tnn.MaxPool2d, tnn.AdaptiveAvgPool2d, tnn.Flatten, tnn.Unflatten, tnn.ZeroPad2d),
-            *(tnn.ReLU, tnn.LeakyReLU, tnn.Tanh, tnn.Sigmoid, tnn.Softplus, tnn.Identity),
-        )
-    },
-    **dict.fromkeys((nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout), tnn.Identity),
-    nn.FeatureAlphaDropout: tnn.Identity,
+    **{getattr(nn, name): getattr(tnn, name) for name in TWINS},
+    **dict.fromkeys(DROPOUTS, tnn.Identity),
 }
 KEPT = (Layer, GaussianParameter, nn.ModuleList, nn.ModuleDict, nn.Sequential, nn.PixelShuffle, nn.PixelUnshuffle)
 ORDINARY = "leave it out, or in a network of its own in front: ordinary layers learn beside Gaussian ones"
@@ -76,14 +69,11 @@ def convert(net: nn.Module, *, from_weights: bool = False, prior_std: float = PR
             copies[id(module)] = gaussian_layer(path, module, prior_std if from_weights else None)
         else:
             require_convertible(path, module)
-    for module in reversed(list(net.modules())):  # parts before wholes
-        if type(module) is nn.Sequential:
-            parts = OrderedDict((name, copy.deepcopy(part, copies)) for name, part in module.named_children())
-            copies[id(module)] = tnn.Sequential(parts)
-            copies[id(module)].training = module.training
     converted = copy.deepcopy(net, copies)
     for part in converted.modules():
-        if not isinstance(part, KEPT):
+        if type(part) is nn.Sequential:
+            part.__class__ = tnn.Sequential  # the same with fewer calls
+        elif not isinstance(part, KEPT):
             part.register_forward_hook(explain_call_of_mean, always_call=True)
     return converted
 
@@ -115,7 +105,7 @@ def gaussian_layer(path: str, module: nn.Module, prior_std: float | None) -> Lay
         value = getattr(module, name)
         if name == "bias":
             value = value is not None or "weight" not in weights
-        if name in kind.arguments and not (name == "momentum" and value is None):
+        if name in kind.arguments:
             options[name] = value
         elif value != option.default:
             raise problem(path, f"tagi.nn.{kind.__name__} has no {name}={value!r}, only {option.default!r}")

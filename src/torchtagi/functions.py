@@ -74,17 +74,11 @@ def add(x: Any, y: Any, alpha: float = 1) -> Any:
     return x + alpha * y if isinstance(x, Gaussian) else alpha * y + x
 
 
-def subtract(x: Any, y: Any, alpha: float = 1) -> Any:
-    return add(x, y, -alpha)
-
-
 def multiply(x: Any, y: Any) -> Any:
     return x * y if isinstance(x, Gaussian) else y * x
 
 
-def divide(x: Any, y: Any, rounding_mode: str | None = None) -> Any:
-    if rounding_mode is not None:
-        raise TypeError(f"div with rounding_mode={rounding_mode!r} has no Gaussian meaning: leave it out")
+def divide(x: Any, y: Any) -> Any:
     return x / y if isinstance(x, Gaussian) else y.__rtruediv__(x)
 
 
@@ -126,69 +120,47 @@ def matmul(x: Any, y: Any) -> Gaussian:
     return lift(moments, x, y)
 
 
-# ---- the layers' own rules -----------------------------------------------------------------------------------
+# ---- the table -----------------------------------------------------------------------------------------------
 
 
-def max_pool2d(
-    x: Gaussian,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Gaussian:
-    return tnn.MaxPool2d(kernel_size, stride or None, padding, dilation, ceil_mode)(x)
+def layer(kind: type[tnn.Layer]) -> Rule:
+    """The rule of the layer of the same name, which has the function's arguments."""
+    return lambda x, *args, inplace=False, return_indices=False, **options: kind(*args, **options)(x)
 
 
-def avg_pool2d(
-    x: Gaussian,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Gaussian:
-    if divisor_override is not None:
-        raise TypeError(f"avg_pool2d with divisor_override={divisor_override}: scale its result instead")
-    return tnn.AvgPool2d(kernel_size, stride or None, padding, ceil_mode, count_include_pad)(x)
-
-
-def rules(names: str, rule: Rule) -> dict[str, Rule]:
-    return dict.fromkeys(names.split(), rule)
+def same(names: str, value: Any) -> dict[str, Any]:
+    """One value for several names."""
+    return dict.fromkeys(names.split(), value)
 
 
 RULES: dict[str, Rule] = {
-    "relu": lambda x, inplace=False: tnn.ReLU()(x),
-    "leaky_relu": lambda x, negative_slope=0.01, inplace=False: tnn.LeakyReLU(negative_slope)(x),
-    "tanh": lambda x: tnn.Tanh()(x),
-    "sigmoid": lambda x: tnn.Sigmoid()(x),
-    "softplus": lambda x, beta=1.0, threshold=20.0: tnn.Softplus(beta, threshold)(x),
-    "avg_pool2d": avg_pool2d,
-    "max_pool2d": max_pool2d,
-    "adaptive_avg_pool2d": lambda x, output_size: tnn.AdaptiveAvgPool2d(output_size)(x),
+    "relu": layer(tnn.ReLU),
+    "leaky_relu": layer(tnn.LeakyReLU),
+    "tanh": layer(tnn.Tanh),
+    "sigmoid": layer(tnn.Sigmoid),
+    "softplus": layer(tnn.Softplus),
+    "avg_pool2d": layer(tnn.AvgPool2d),
+    "max_pool2d": layer(tnn.MaxPool2d),
+    "adaptive_avg_pool2d": layer(tnn.AdaptiveAvgPool2d),
     **{name: rearrange(getattr(Tensor, name)) for name in REARRANGEMENTS},
     **{f.__name__: rearrange(f) for f in (F.pixel_shuffle, F.pixel_unshuffle)},
     **{f.__name__: divide_up(f) for f in (torch.chunk, torch.split, torch.tensor_split, torch.unbind)},
-    **rules("cat concat concatenate", partial(join, torch.cat)),
+    **same("cat concat concatenate", partial(join, torch.cat)),
     "stack": partial(join, torch.stack),
     "pad": pad,
     "add": add,
-    **rules("sub subtract", subtract),
-    "rsub": lambda x, y, alpha=1: subtract(y, x, alpha),
-    **rules("mul multiply", multiply),
-    **rules("div divide true_divide", divide),
-    **rules("neg negative", lambda x: -x),
+    **same("sub subtract", lambda x, y, alpha=1: add(x, y, -alpha)),
+    "rsub": lambda x, y, alpha=1: add(y, x, -alpha),
+    **same("mul multiply", multiply),
+    **same("div divide true_divide", divide),
+    **same("neg negative", lambda x: -x),
     "sum": total,
     "mean": average,
     **{f.__name__: weigh(f) for f in (F.linear, F.conv1d, F.conv2d, F.conv3d)},
     **{f.__name__: weigh(f) for f in (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)},
-    **rules("matmul mm", matmul),
-    **rules(
-        "dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout feature_alpha_dropout",
-        lambda x, *args, **options: x,
-    ),
+    **same("matmul mm", matmul),
+    **same("dropout dropout1d dropout2d dropout3d", lambda x, *args, **options: x),
+    **same("alpha_dropout feature_dropout feature_alpha_dropout", lambda x, *args, **options: x),
     "numel": lambda x: x.mean.numel(),
 }
 
@@ -196,16 +168,14 @@ ACTIVATIONS = "use relu, leaky_relu, tanh, sigmoid or softplus"
 LIKELIHOOD = "remove it, for the likelihood takes its place"
 KNOWN = "a product of Gaussians is none; one of the two must be known: a number or a tensor"
 OTHERWISE = "torchtagi.functions.RULES lists what has one; x.mean is a tensor, without the uncertainty"
-REMEDIES = {
-    **dict.fromkeys(("softmax", "logsoftmax", "softmin", "logsumexp", "softmax2d", "gumbelsoftmax"), LIKELIHOOD),
-    **dict.fromkeys(("crossentropy", "nllloss", "mseloss", "l1loss", "smoothl1loss", "huberloss"), LIKELIHOOD),
-    **dict.fromkeys(("binarycrossentropy", "binarycrossentropywithlogits", "gaussiannllloss"), LIKELIHOOD),
-    **dict.fromkeys(("gelu", "silu", "mish", "elu", "selu", "celu", "relu6", "prelu", "rrelu", "glu"), ACTIVATIONS),
-    **dict.fromkeys(("hardtanh", "hardswish", "hardsigmoid", "logsigmoid", "softsign", "clamp"), ACTIVATIONS),
-    **dict.fromkeys(("tanhshrink", "softshrink", "hardshrink", "threshold", "abs"), ACTIVATIONS),
-    **dict.fromkeys(("matmul", "bmm", "einsum", "baddbmm", "addmm", "div", "pow", "square"), KNOWN),
-    **dict.fromkeys(("linear", "conv2d", "convtranspose2d"), "use the layer of this name in tagi.nn"),
-    **dict.fromkeys(("batchnorm", "groupnorm", "instancenorm"), "use tagi.nn.BatchNorm2d or tagi.nn.LayerNorm"),
+REMEDIES: dict[str, str] = {
+    **same("softmax logsoftmax softmin logsumexp softmax2d gumbelsoftmax crossentropy nllloss mseloss", LIKELIHOOD),
+    **same("l1loss smoothl1loss huberloss binarycrossentropy binarycrossentropywithlogits", LIKELIHOOD),
+    **same("gelu silu mish elu selu celu relu6 prelu rrelu glu hardtanh hardswish hardsigmoid", ACTIVATIONS),
+    **same("logsigmoid softsign clamp tanhshrink softshrink hardshrink threshold abs", ACTIVATIONS),
+    **same("matmul bmm einsum baddbmm addmm div pow square", KNOWN),
+    **same("linear conv2d convtranspose2d", "use the layer of this name in tagi.nn"),
+    **same("batchnorm groupnorm instancenorm", "use tagi.nn.BatchNorm2d or tagi.nn.LayerNorm"),
     "conv1d": "use Conv2d with a kernel of height 1",
     "layernorm": "use tagi.nn.LayerNorm",
     "exp": "use tagi.nn.Exp",

@@ -24,7 +24,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "Exp": tagi.nn.Exp,
     "Flatten": lambda: tagi.nn.Flatten(1, 2),
     "Identity": tagi.nn.Identity,
-    "LayerNorm": lambda: tagi.nn.LayerNorm((4, 8, 8), 1e-3, channel_affine=True, correction=1),
+    "LayerNorm": lambda: tagi.nn.LayerNorm((4, 8, 8), 1e-3, correction=1),
     "LeakyReLU": lambda: tagi.nn.LeakyReLU(0.3),
     "Linear": lambda: tagi.nn.Linear(8, 5, bias=False, prior="he", mean_gain=2.0, var_gain=0.5),
     "MaxPool2d": lambda: tagi.nn.MaxPool2d(2, 1, stochastic=True),

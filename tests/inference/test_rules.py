@@ -336,8 +336,8 @@ def test_which_parameters_are_shared() -> None:
     layers = tagi.nn
     shared = [layers.Conv2d(2, 3, 3), layers.ConvTranspose2d(2, 3, 3), layers.BatchNorm2d(3)]
     own = [layers.Linear(2, 3), layers.BatchNorm1d(3), layers.LayerNorm(3)]
-    for layer in [*shared, *own, layers.LayerNorm((3, 2, 2)), layers.LayerNorm((3, 2, 2), channel_affine=True)]:
-        wanted = layer in shared or getattr(layer, "channel_affine", False)
+    for layer in [*shared, *own, layers.LayerNorm((3, 2, 2))]:
+        wanted = layer in shared
         assert [part.shared is not None for part in (layer.weight, layer.bias)] == [wanted, wanted], layer
 
 
@@ -383,7 +383,6 @@ def test_sharing_is_at_most_the_number_of_positions() -> None:
         (tagi.nn.Conv2d(1, 2, 3, stride=2), (2, 1, 9, 9), 81),
         (tagi.nn.ConvTranspose2d(1, 2, 3, stride=2), (2, 1, 4, 4), 81),
         (tagi.nn.BatchNorm2d(3), (2, 3, 4, 5), 20),
-        (tagi.nn.LayerNorm((3, 4, 5), channel_affine=True), (2, 3, 4, 5), 20),
     ],
 )
 def test_layers_count_the_positions_at_which_they_act(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 
 import pytest
@@ -12,6 +13,8 @@ import torchtagi as tagi
 from cases import CASES, Case, gaussian_parameters
 from torchtagi import Gaussian, GaussianParameter
 from torchtagi import nn as tnn
+from torchtagi.nn.layer import PriorOptions
+from torchtagi.nn.norm import Norm, NormOptions
 
 LARGE = {
     "linear": (lambda **options: tnn.Linear(300, 200, **options), 300, 200),
@@ -113,10 +116,14 @@ def test_config_holds_every_constructor_argument() -> None:
     """Only device and dtype are left out: they are where a layer is, not what it is."""
     for case in CASES.values():
         layer = case.build()
-        code = type(layer).__init__.__code__
-        names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-        expected = set(names) - {"device", "dtype"} if type(layer).__init__ is not nn.Module.__init__ else set()
-        assert set(layer.config()) == expected, case.id
+        expected = set()
+        for name, argument in inspect.signature(type(layer)).parameters.items():
+            if argument.kind is argument.VAR_KEYWORD:
+                options = NormOptions if isinstance(layer, Norm) else PriorOptions
+                expected |= options.__annotations__.keys() if layer.arguments else set()
+            elif argument.kind is not argument.VAR_POSITIONAL:
+                expected.add(name)
+        assert set(layer.config()) == expected - {"device", "dtype"}, case.id
 
 
 IMAGE_CASES = [case for case in CASES.values() if len(case.shape) == 4]

@@ -39,6 +39,17 @@ def test_running_statistics_copy_the_first_batch_and_mix_in_the_others(correctio
     assert layer.num_batches_tracked == 2
 
 
+def test_running_statistics_without_momentum_are_those_of_all_batches() -> None:
+    """torch's momentum=None."""
+    layer = tnn.BatchNorm1d(2, momentum=None, dtype=torch.float64)
+    batches = [random_gaussian(4, 2, seed=seed, shift=seed) for seed in range(3)]
+    for batch in batches:
+        layer(batch)
+    means, variances = zip(*(batch_statistics(batch, 0) for batch in batches), strict=True)
+    torch.testing.assert_close(layer.running_mean, torch.stack(means).mean(0))
+    torch.testing.assert_close(layer.running_var, torch.stack(variances).mean(0))
+
+
 def test_running_statistics_survive_in_the_state_dict() -> None:
     layer = tnn.BatchNorm1d(3, dtype=torch.float64)
     layer(random_gaussian(6, 3, shift=1.0))
@@ -148,25 +159,11 @@ def test_sync_shares_the_statistics_of_all_processes(
     torch.testing.assert_close(second.var, alone.var[2:])
 
 
-def test_channel_affine_has_one_pair_for_each_channel() -> None:
-    by_channel = tnn.LayerNorm((3, 4, 5), channel_affine=True)
-    by_unit = tnn.LayerNorm((3, 4, 5))
-    assert by_channel.weight.mean.numel() == by_channel.bias.var.numel() == 3
-    assert by_unit.weight.mean.shape == by_unit.bias.var.shape == (3, 4, 5)
-    x = random_gaussian(2, 3, 4, 5).to(torch.float32)
-    with torch.no_grad():
-        by_channel.weight.mean.copy_(torch.tensor([1.0, 2.0, 3.0]).view_as(by_channel.weight.mean))
-        plain = tnn.LayerNorm((3, 4, 5), elementwise_affine=False)(x)
-        ratio = by_channel(x).mean / plain.mean
-    torch.testing.assert_close(ratio, torch.tensor([1.0, 2.0, 3.0]).view(3, 1, 1).expand_as(ratio))
-
-
 @pytest.mark.parametrize(
     ("layer", "units"),
     [
         (lambda: tnn.LayerNorm(5), 5),
         (lambda: tnn.LayerNorm((2, 3)), 6),
-        (lambda: tnn.LayerNorm((2, 3, 4), channel_affine=True), 2),
         (lambda: tnn.BatchNorm1d(7), 7),
         (lambda: tnn.BatchNorm2d(4), 4),
     ],

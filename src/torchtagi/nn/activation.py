@@ -15,68 +15,54 @@ from torch import Tensor
 from torchtagi.checks import require_positive
 from torchtagi.nn.layer import Layer
 
-Moments = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor | None, Tensor]]
+UnitMoments = tuple[Tensor, Tensor, Tensor]
+"""Mean and variance of a unit's output, and the gain J."""
 
-threshold_backward = torch.ops.aten.threshold_backward.default
-threshold_backward_into = torch.ops.aten.threshold_backward.grad_input
 leaky_relu_backward = torch.ops.aten.leaky_relu_backward.default
+leaky_relu_backward_into = torch.ops.aten.leaky_relu_backward.grad_input
+
+
+def scaled(values: Tensor, like: Tensor, factor: float, in_place: bool) -> Any:
+    """`values` where `like` is above zero, `factor` times them elsewhere."""
+    if in_place:
+        return leaky_relu_backward_into(values, like, factor, False, grad_input=values)
+    return leaky_relu_backward(values, like, factor, False)
 
 
 class ReLUMoments(torch.autograd.Function):
-    """J is 1 above zero and 0 below: one masked copy for each stream, forward and backward."""
-
-    @staticmethod
-    def forward(ctx: Any, mean: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        if getattr(ctx, "owns_input", False):
-            out = torch.relu_(mean)
-            ctx.save_for_backward(out)
-            return out, None if var is None else threshold_backward_into(var, out, 0, grad_input=var)
-        out = torch.relu(mean)
-        ctx.save_for_backward(out)
-        return out, None if var is None else threshold_backward(var, out, 0)
-
-    @staticmethod
-    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor, Tensor | None]:
-        (out,) = ctx.saved_tensors
-        if getattr(ctx, "owns_message", False):
-            threshold_backward_into(dmean, out, 0, grad_input=dmean)
-            if ctx.needs_input_grad[1]:
-                threshold_backward_into(dvar, out, 0, grad_input=dvar)
-            return dmean, dvar if ctx.needs_input_grad[1] else None
-        return (
-            threshold_backward(dmean, out, 0),
-            threshold_backward(dvar, out, 0) if ctx.needs_input_grad[1] else None,
-        )
-
-
-class LeakyReLUMoments(torch.autograd.Function):
-    """J is 1 above zero and `slope` below."""
+    """J is 1 above zero and `slope` below. Each stream is copied once, and not at all within a chain."""
 
     @staticmethod
     def forward(ctx: Any, mean: Tensor, var: Tensor | None, slope: float) -> tuple[Tensor, Tensor | None]:
+        owned = getattr(ctx, "owns_input", False) and slope >= 0
+        if slope == 0:  # torch's own ReLU is the faster one
+            out = torch.relu_(mean) if owned else torch.relu(mean)
+        else:
+            out = torch.nn.functional.leaky_relu(mean, slope, owned)
+        like = out if slope >= 0 else mean
         ctx.slope = slope
-        ctx.save_for_backward(mean)
-        out = torch.nn.functional.leaky_relu(mean, slope)
-        return out, None if var is None else leaky_relu_backward(var, mean, slope**2, False)
+        ctx.save_for_backward(like)
+        return out, None if var is None else scaled(var, like, slope**2, owned)
 
     @staticmethod
     def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
-        (mean,) = ctx.saved_tensors
-        return (
-            leaky_relu_backward(dmean, mean, ctx.slope, False),
-            leaky_relu_backward(dvar, mean, ctx.slope**2, False) if ctx.needs_input_grad[1] else None,
-            None,
-        )
+        (like,) = ctx.saved_tensors
+        owned = getattr(ctx, "owns_message", False)
+        dx_var = scaled(dvar, like, ctx.slope**2, owned) if ctx.needs_input_grad[1] else None
+        return scaled(dmean, like, ctx.slope, owned), dx_var, None
 
 
 class GainMoments(torch.autograd.Function):
-    """Any unit-wise function whose moments and gain J are given by `moments(mean, var)`."""
+    """Any unit-wise function whose moments and gain J are given by `moments(mean, var)`. A certain unit is the
+    limit of no variance, and stays certain."""
 
     @staticmethod
-    def forward(ctx: Any, mean: Tensor, var: Tensor | None, moments: Moments) -> tuple[Tensor, Tensor | None]:
-        out_mean, out_var, gain = moments(mean, var)
+    def forward(
+        ctx: Any, mean: Tensor, var: Tensor | None, moments: Callable[[Tensor, Tensor], UnitMoments]
+    ) -> tuple[Tensor, Tensor | None]:
+        out_mean, out_var, gain = moments(mean, torch.zeros_like(mean) if var is None else var)
         ctx.save_for_backward(gain)
-        return out_mean, out_var
+        return out_mean, None if var is None else out_var
 
     @staticmethod
     def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
@@ -88,20 +74,20 @@ class ReLU(Layer):
     """max(0, z), linearised at the mean."""
 
     function = ReLUMoments
+    negative_slope = 0.0
+
+    def operands(self) -> tuple[Any, ...]:
+        return (self.negative_slope,)
 
 
-class LeakyReLU(Layer):
+class LeakyReLU(ReLU):
     """z above zero, `negative_slope`·z below, linearised at the mean."""
 
-    function = LeakyReLUMoments
     arguments: ClassVar = ("negative_slope",)
 
     def __init__(self, negative_slope: float = 0.01) -> None:
         super().__init__()
         self.negative_slope = negative_slope
-
-    def operands(self) -> tuple[Any, ...]:
-        return (self.negative_slope,)
 
 
 class Unitwise(Layer):
@@ -112,28 +98,30 @@ class Unitwise(Layer):
     def operands(self) -> tuple[Any, ...]:
         return (self.moments,)
 
-    def moments(self, mean: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
-        raise AssertionError("each unit-wise activation defines its moments")
+    def moments(self, mean: Tensor, var: Tensor) -> UnitMoments:
+        """Linearised; activations with exact moments have their own."""
+        value, slope = self.linearise(mean)
+        return value, slope.square().mul_(var), slope
 
-
-def linearised(value: Tensor, slope: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
-    return value, None if var is None else slope.square().mul_(var), slope
+    def linearise(self, mean: Tensor) -> tuple[Tensor, Tensor]:
+        """f(m) and f′(m)."""
+        raise AssertionError("each unit-wise activation defines its slope or its moments")
 
 
 class Tanh(Unitwise):
     """tanh, linearised at the mean."""
 
-    def moments(self, mean: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
+    def linearise(self, mean: Tensor) -> tuple[Tensor, Tensor]:
         value = torch.tanh(mean)
-        return linearised(value, 1 - value.square(), var)
+        return value, 1 - value.square()
 
 
 class Sigmoid(Unitwise):
     """1/(1 + exp(−z)), linearised at the mean."""
 
-    def moments(self, mean: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
+    def linearise(self, mean: Tensor) -> tuple[Tensor, Tensor]:
         value = torch.sigmoid(mean)
-        return linearised(value, value * (1 - value), var)
+        return value, value * (1 - value)
 
 
 class Softplus(Unitwise):
@@ -146,7 +134,6 @@ class Softplus(Unitwise):
         require_positive("beta", beta)
         self.beta, self.threshold = beta, threshold
 
-    def moments(self, mean: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
+    def linearise(self, mean: Tensor) -> tuple[Tensor, Tensor]:
         value = torch.nn.functional.softplus(mean, self.beta, self.threshold)
-        slope = torch.where(mean * self.beta > self.threshold, 1.0, torch.sigmoid(self.beta * mean))
-        return linearised(value, slope, var)
+        return value, torch.where(mean * self.beta > self.threshold, 1.0, torch.sigmoid(self.beta * mean))

@@ -18,12 +18,12 @@ where they enter a product, and what comes out goes on in the parameters' precis
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor
 
-from torchtagi.nn.layer import PRIOR_ARGUMENTS, Layer, Pair, as_pair, require_sizes
+from torchtagi.nn.layer import PRIOR_ARGUMENTS, Layer, Pair, PriorOptions, as_pair, require_sizes
 from torchtagi.parameter import Positions
 
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
@@ -126,14 +126,10 @@ class Affine(Layer):
         bias = parameters["bias"]
         return self.product, *parameters["weight"].pair(), *((None, None) if bias is None else bias.pair())
 
-    def check_input(self, mean: Tensor) -> None:
-        self.check_shape(mean.shape)
+    def check_input(self, mean: Tensor, var: Tensor | None) -> None:
         dtype = self._modules["weight"].pair()[0].dtype  # type: ignore[union-attr, operator]
         if mean.dtype != dtype:
             raise TypeError(f"{type(self).__name__}: input is {mean.dtype}, but the weights are {dtype}")
-
-    def check_shape(self, shape: torch.Size) -> None:
-        raise AssertionError("each affine layer says what it accepts")
 
 
 class Linear(Affine):
@@ -142,38 +138,20 @@ class Linear(Affine):
     arguments: ClassVar = ("in_features", "out_features", "bias", *PRIOR_ARGUMENTS)
 
     def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        bias: bool = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        prior: str = "lecun",
-        mean_gain: float = 1.0,
-        var_gain: float = 1.0,
+        self, in_features: int, out_features: int, bias: bool = True, **options: Unpack[PriorOptions]
     ) -> None:
         super().__init__()
         require_sizes(in_features=in_features, out_features=out_features)
         self.in_features, self.out_features = in_features, out_features
         self.product = MatrixProduct()
-        self.add_weight_and_bias(
-            (out_features, in_features),
-            out_features if bias else 0,
-            fan_in=in_features,
-            fan_out=out_features,
-            prior=(prior, mean_gain, var_gain),
-            shared=None,
-            device=device,
-            dtype=dtype,
-        )
+        fans = in_features, out_features
+        self.add_weight_and_bias((out_features, in_features), out_features if bias else 0, fans, **options)
 
-    def check_shape(self, shape: torch.Size) -> None:
-        if not shape or shape[-1] != self.in_features:
-            raise ValueError(
-                f"Linear: input must have {self.in_features} features in its last dimension, "
-                f"got shape {tuple(shape)}"
-            )
+    def check_input(self, mean: Tensor, var: Tensor | None) -> None:
+        if mean.shape[-1:] != (self.in_features,):
+            wanted, given = f"{self.in_features} features in its last dimension", tuple(mean.shape)
+            raise ValueError(f"Linear: input must have {wanted}, got shape {given}")
+        super().check_input(mean, var)
 
 
 class ConvolutionLayer(Affine):
@@ -183,19 +161,11 @@ class ConvolutionLayer(Affine):
     kernel_size: Pair
     stride: Pair
     padding: Pair
-    output_padding: Pair
+    output_padding: Pair = (0, 0)
     dilation: Pair
 
     def build(
-        self,
-        in_channels: int,
-        out_channels: int,
-        groups: int,
-        bias: bool,
-        prior: tuple[str, float, float],
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-        **pairs: int | Pair,
+        self, in_channels: int, out_channels: int, groups: int, bias: bool, options: PriorOptions, **pairs: Any
     ) -> None:
         require_sizes(in_channels=in_channels, out_channels=out_channels, groups=groups)
         if in_channels % groups or out_channels % groups:
@@ -206,36 +176,17 @@ class ConvolutionLayer(Affine):
         self.product = Convolution(
             self.stride, self.padding, self.dilation, self.transposed, self.output_padding, groups
         )
-        window = self.kernel_size[0] * self.kernel_size[1]
         first, second = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
-        self.add_weight_and_bias(
-            (first, second // groups, *self.kernel_size),
-            out_channels if bias else 0,
-            fan_in=in_channels // groups * window,
-            fan_out=out_channels // groups * window,
-            prior=prior,
-            shared=self.product.positions,
-            device=device,
-            dtype=dtype,
-        )
+        shape = (first, second // groups, *self.kernel_size)
+        window = self.kernel_size[0] * self.kernel_size[1]
+        fans = in_channels // groups * window, out_channels // groups * window
+        self.add_weight_and_bias(shape, out_channels if bias else 0, fans, self.product.positions, **options)
 
-    def check_shape(self, shape: torch.Size) -> None:
-        if len(shape) != 4 or shape[1] != self.in_channels:
-            raise ValueError(
-                f"{type(self).__name__}: input must have shape (N, {self.in_channels}, H, W), got {tuple(shape)}"
-            )
-        out = [self.output_size(axis, shape[2 + axis]) for axis in (0, 1)]
-        if min(out) < 1:
-            raise ValueError(
-                f"{type(self).__name__}: an input of {shape[2]}x{shape[3]} leaves an output of "
-                f"{out[0]}x{out[1]} with kernel_size={self.kernel_size} and padding={self.padding}"
-            )
-
-    def output_size(self, axis: int, size: int) -> int:
-        reach = self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
-        if self.transposed:
-            return (size - 1) * self.stride[axis] - 2 * self.padding[axis] + reach + self.output_padding[axis]
-        return (size + 2 * self.padding[axis] - reach) // self.stride[axis] + 1
+    def check_input(self, mean: Tensor, var: Tensor | None) -> None:
+        if mean.ndim != 4 or mean.shape[1] != self.in_channels:
+            wanted, given = f"(N, {self.in_channels}, H, W)", tuple(mean.shape)
+            raise ValueError(f"{type(self).__name__}: input must have shape {wanted}, got {given}")
+        super().check_input(mean, var)
 
 
 class Conv2d(ConvolutionLayer):
@@ -257,24 +208,15 @@ class Conv2d(ConvolutionLayer):
         dilation: int | Pair = 1,
         groups: int = 1,
         bias: bool = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        prior: str = "lecun",
-        mean_gain: float = 1.0,
-        var_gain: float = 1.0,
+        **options: Unpack[PriorOptions],
     ) -> None:
         super().__init__()
-        if isinstance(padding, str):
-            padding = padding_from_name(padding, kernel_size, stride, dilation)
-        self.build(
-            *(in_channels, out_channels, groups, bias, (prior, mean_gain, var_gain), device, dtype),
-            kernel_size=kernel_size,
-            stride=stride,
-            padding=padding,
-            output_padding=0,
-            dilation=dilation,
-        )
+        if padding == "same":
+            padding = same_padding(kernel_size, stride, dilation)
+        elif padding == "valid":
+            padding = 0
+        pairs = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation}
+        self.build(in_channels, out_channels, groups, bias, options, **pairs)
 
 
 class ConvTranspose2d(ConvolutionLayer):
@@ -298,40 +240,24 @@ class ConvTranspose2d(ConvolutionLayer):
         groups: int = 1,
         bias: bool = True,
         dilation: int | Pair = 1,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        prior: str = "lecun",
-        mean_gain: float = 1.0,
-        var_gain: float = 1.0,
+        **options: Unpack[PriorOptions],
     ) -> None:
         super().__init__()
-        self.build(
-            *(in_channels, out_channels, groups, bias, (prior, mean_gain, var_gain), device, dtype),
-            kernel_size=kernel_size,
-            stride=stride,
-            padding=padding,
-            output_padding=output_padding,
-            dilation=dilation,
-        )
+        pairs = {"kernel_size": kernel_size, "stride": stride, "dilation": dilation}
+        pairs |= {"padding": padding, "output_padding": output_padding}
+        self.build(in_channels, out_channels, groups, bias, options, **pairs)
 
 
-def padding_from_name(name: str, kernel_size: int | Pair, stride: int | Pair, dilation: int | Pair) -> Pair:
-    """torch's names: `valid` is none, `same` keeps the size (stride 1)."""
-    if name == "valid":
-        return (0, 0)
-    if name != "same":
-        raise ValueError(f"padding must be a number, a pair, 'same' or 'valid', got {name!r}")
-    if as_pair("stride", stride) != (1, 1):
-        raise ValueError(f"padding='same' needs stride 1, got {stride}")
+def same_padding(kernel_size: int | Pair, stride: int | Pair, dilation: int | Pair) -> Pair:
+    """What keeps an image's size; torch pads one side more than the other where that is uneven."""
     kernel, gaps = as_pair("kernel_size", kernel_size), as_pair("dilation", dilation)
-    total = tuple(d * (k - 1) for k, d in zip(kernel, gaps, strict=True))
-    if total[0] % 2 or total[1] % 2:
+    rows, columns = (gap * (size - 1) for size, gap in zip(kernel, gaps, strict=True))
+    if as_pair("stride", stride) != (1, 1) or rows % 2 or columns % 2:
         raise ValueError(
-            f"padding='same' with kernel_size={kernel} pads one side more than the other: put a "
-            f"ZeroPad2d before the convolution to say which"
+            f"padding='same' is for stride 1 and kernels that reach as far to one side as to the other, got stride="
+            f"{stride} and kernel_size={kernel}: put a ZeroPad2d before the convolution"
         )
-    return total[0] // 2, total[1] // 2
+    return rows // 2, columns // 2
 
 
 def multiply_in(net: torch.nn.Module, precision: torch.dtype | None) -> None:

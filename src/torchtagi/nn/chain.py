@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import torch
@@ -45,7 +46,7 @@ def moments(
     links = []
     free = False
     for layer, own in zip(layers, operands, strict=True):
-        layer.check_input(mean)
+        layer.check_input(mean, var)
         function: Any = layer.function
         asks = [isinstance(one, Tensor) and one.requires_grad for one in own]
         link = Link(layer, (mean_asks, var_asks, *asks), free)
@@ -101,12 +102,8 @@ class ChainMoments(torch.autograd.Function):
 
 def parts(row: Sequence[Any], counts: Iterable[int]) -> list[Sequence[Any]]:
     """A row cut into pieces of these lengths."""
-    start = 0
-    pieces = []
-    for count in counts:
-        pieces.append(row[start : start + count])
-        start += count
-    return pieces
+    rest = iter(row)
+    return [tuple(islice(rest, count)) for count in counts]
 
 
 class Sequential(nn.Sequential):
@@ -148,18 +145,13 @@ def function_is_forward(kind: type) -> bool:
 
 
 def run(chain: list[Layer], x: Any) -> Any:
-    if not chain:
-        return x
-    if len(chain) == 1:
-        return chain[0](x)
-    x = as_gaussian(x)
-    if x.plain is not None:
-        for layer in chain:
-            x = layer(x)
-        return x
-    operands = [layer.operands() for layer in chain]
-    return Gaussian.trusted(
-        *ChainMoments.apply(
-            chain, [len(each) for each in operands], x.mean, x.var, *(one for each in operands for one in each)
-        )
-    )
+    if len(chain) > 1:
+        x = as_gaussian(x)
+        if x.plain is None:
+            operands = [layer.operands() for layer in chain]
+            counts = [len(own) for own in operands]
+            flat = (one for own in operands for one in own)
+            return Gaussian.trusted(*ChainMoments.apply(chain, counts, x.mean, x.var, *flat))
+    for layer in chain:
+        x = layer(x)
+    return x

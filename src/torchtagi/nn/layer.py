@@ -7,7 +7,7 @@ drift from the constructor.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,16 @@ from torchtagi.parameter import GaussianParameter, Positions, prior_std
 
 Pair = tuple[int, int]
 PRIOR_ARGUMENTS = ("prior", "mean_gain", "var_gain")
+
+
+class PriorOptions(TypedDict, total=False):
+    """What layers with weights take by name: the scale of their prior (`parameter.prior_std`), and its place."""
+
+    prior: str
+    mean_gain: float
+    var_gain: float
+    device: torch.device | str | None
+    dtype: torch.dtype | None
 
 
 class NoContext:
@@ -55,15 +65,15 @@ class Layer(nn.Module):
 
     def forward(self, x: Gaussian | Tensor) -> Gaussian:
         x = as_gaussian(x)
-        self.check_input(x.mean)
+        self.check_input(x.mean, x.var)
         return apply_function(self.function, x, *self.operands())
 
     def operands(self) -> tuple[Any, ...]:
         """The arguments of `function` after mean and variance."""
         return ()
 
-    def check_input(self, mean: Tensor) -> None:
-        """Refuse an input whose shape or dtype does not fit."""
+    def check_input(self, mean: Tensor, var: Tensor | None) -> None:
+        """Refuse an input that does not fit."""
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments: `type(layer)(**layer.config())` has the same architecture."""
@@ -76,21 +86,21 @@ class Layer(nn.Module):
         self,
         shape: tuple[int, ...],
         bias_units: int,
+        fans: Pair,
+        shared: Positions | None = None,
         *,
-        fan_in: int,
-        fan_out: int,
-        prior: tuple[str, float, float],
-        shared: Positions | None,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
+        prior: str = "lecun",
+        mean_gain: float = 1.0,
+        var_gain: float = 1.0,
+        **place: Any,
     ) -> None:
-        """The parameters of an affine layer. The bias has the weights' scale, as in the authors' code, but
-        not their gains: those set how much the inputs count."""
-        self.prior, self.mean_gain, self.var_gain = prior
-        std = prior_std(self.prior, fan_in, fan_out)
-        options: dict[str, Any] = {"shared": shared, "device": device, "dtype": dtype}
-        self.weight = GaussianParameter(shape, std, mean_gain=self.mean_gain, var_gain=self.var_gain, **options)
-        self.register_module("bias", GaussianParameter((bias_units,), std, **options) if bias_units else None)
+        """The parameters of an affine layer with these fans, in and out. The bias has the weights' scale, as in the
+        authors' code, but not their gains: those set how much the inputs count."""
+        self.prior, self.mean_gain, self.var_gain = prior, mean_gain, var_gain
+        std = prior_std(prior, *fans)
+        self.weight = GaussianParameter(shape, std, mean_gain=mean_gain, var_gain=var_gain, shared=shared, **place)
+        bias = GaussianParameter((bias_units,), std, shared=shared, **place) if bias_units else None
+        self.register_module("bias", bias)
 
     if TYPE_CHECKING:
 

@@ -1,7 +1,7 @@
 """Activations with exact moments: no linearisation, so a unit at m = −1, v = 4 is not simply dead.
 
-Each function is piecewise linear, and the moments of a Gaussian cut at its corners are closed forms. With
-σ = √v, φ and Φ the standard normal density and distribution, and f(z) the function:
+Most are piecewise linear, and the moments of a Gaussian cut at their corners are closed forms. With σ = √v, φ and Φ
+the standard normal density and distribution, and f(z) the function:
 
     forward     E[f(z)],  var[f(z)]
     backward    J dm, J² dv   with the gain J = cov(z, f(z))/v = E[f′(z)]   (Stein's lemma)
@@ -9,17 +9,18 @@ Each function is piecewise linear, and the moments of a Gaussian cut at its corn
 MixtureReLU     f(z) = max(0, z)                        J = Φ(m/σ)
 MixtureTanh     f(z) = min(1, max(−1, z))               J = Φ((1−m)/σ) − Φ((−1−m)/σ)
 MixtureSigmoid  f(z) = (MixtureTanh(z) + 1)/2           J half of that
+Exp             f(z) = exp(z)                           J = E[f] = exp(m + v/2),  var[f] = (exp(v) − 1) E[f]²
+EvenExp         exp on every second unit, for outputs that are variances
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from torchtagi.nn.activation import Unitwise
+from torchtagi.nn.activation import UnitMoments, Unitwise
 
 
 def standard_density(x: Tensor) -> Tensor:
@@ -31,7 +32,7 @@ def standard_deviation(var: Tensor) -> Tensor:
     return var.clamp_min(torch.finfo(var.dtype).tiny).sqrt()
 
 
-def rectified_moments(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def rectified_moments(mean: Tensor, var: Tensor) -> UnitMoments:
     """Mean, variance and gain of max(0, z).
 
     With t = m/σ: E = σ(tΦ + φ), E[·²] = v((t² + 1)Φ + tφ). Below zero both cancel almost to nothing, so there φ is
@@ -59,7 +60,7 @@ def rectified_moments(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor, Tensor
     return std * value, (var * (square - value.square())).clamp_min(0), gain
 
 
-def clamped_moments(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def clamped_moments(mean: Tensor, var: Tensor) -> UnitMoments:
     """Mean, variance and gain of min(1, max(−1, z))."""
     std = standard_deviation(var)
     below, above = (-1 - mean) / std, (1 - mean) / std
@@ -74,30 +75,39 @@ def clamped_moments(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 class MixtureReLU(Unitwise):
     """max(0, z) with exact moments."""
 
-    def moments(self, mean: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
-        return exact(rectified_moments, mean, var)
+    def moments(self, mean: Tensor, var: Tensor) -> UnitMoments:
+        return rectified_moments(mean, var)
 
 
 class MixtureTanh(Unitwise):
     """z cut to [−1, 1], with exact moments."""
 
-    def moments(self, mean: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
-        return exact(clamped_moments, mean, var)
+    def moments(self, mean: Tensor, var: Tensor) -> UnitMoments:
+        return clamped_moments(mean, var)
 
 
 class MixtureSigmoid(Unitwise):
     """z cut to [−1, 1] and brought to [0, 1], with exact moments."""
 
-    def moments(self, mean: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
-        value, out_var, gain = exact(clamped_moments, mean, var)
-        return (value + 1) / 2, None if out_var is None else out_var / 4, gain / 2
+    def moments(self, mean: Tensor, var: Tensor) -> UnitMoments:
+        value, out_var, gain = clamped_moments(mean, var)
+        return (value + 1) / 2, out_var / 4, gain / 2
 
 
-def exact(
-    moments: Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]], mean: Tensor, var: Tensor | None
-) -> tuple[Tensor, Tensor | None, Tensor]:
-    """A certain unit is the limit of no variance, and stays certain."""
-    if var is None:
-        value, _, gain = moments(mean, torch.zeros_like(mean))
-        return value, None, gain
-    return moments(mean, var)
+class Exp(Unitwise):
+    """exp(z) with exact moments."""
+
+    def moments(self, mean: Tensor, var: Tensor) -> UnitMoments:
+        value = torch.exp(mean + var / 2)
+        return value, torch.expm1(var) * value.square(), value
+
+
+class EvenExp(Exp):
+    """Pairs [mean, noise variance, mean, …] for `HeteroscedasticRegression`: exp on the second of each."""
+
+    def moments(self, mean: Tensor, var: Tensor) -> UnitMoments:
+        if mean.shape[-1] % 2:
+            raise ValueError(f"EvenExp: input must have an even last dimension, got shape {tuple(mean.shape)}")
+        noise = torch.arange(mean.shape[-1], device=mean.device) % 2 == 1
+        value, out_var, gain = super().moments(mean, var)
+        return torch.where(noise, value, mean), torch.where(noise, out_var, var), torch.where(noise, gain, 1.0)

@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -55,28 +55,8 @@ class Pool:
         return torch.addcmul(message - sums[0] / self.count, unit, sums[1] / -self.divisor)
 
 
-class ScaleMoments(torch.autograd.Function):
-    """â and v̂; without a `pool` the statistics get no message."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, mean: Tensor, var: Tensor | None, centre: Tensor, scale: Tensor, pool: Pool | None
-    ) -> tuple[Tensor, Tensor | None]:
-        unit = torch.addcmul(-centre * scale, mean, scale)
-        ctx.save_for_backward(scale, *([] if pool is None else [unit]))
-        ctx.pool = pool
-        return unit, None if var is None else var * scale.square()
-
-    @staticmethod
-    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
-        scale, *unit = ctx.saved_tensors
-        if ctx.pool is not None:
-            dmean = ctx.pool.answer(dmean, unit[0])
-        return dmean * scale, dvar * scale.square() if ctx.needs_input_grad[1] else None, None, None, None
-
-
-class ScaleAffineMoments(torch.autograd.Function):
-    """The same, followed by a Gaussian γ and β."""
+class NormMoments(torch.autograd.Function):
+    """â and v̂, followed by a Gaussian γ and β if there are any; without a `pool` the statistics get no message."""
 
     @staticmethod
     def forward(
@@ -85,15 +65,18 @@ class ScaleAffineMoments(torch.autograd.Function):
         var: Tensor | None,
         centre: Tensor,
         scale: Tensor,
-        weight: Tensor,
+        weight: Tensor | None,
         weight_var: Tensor,
         bias: Tensor,
         bias_var: Tensor,
         pool: Pool | None,
-    ) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(mean, centre, scale, weight)
-        ctx.affine_shape, ctx.pool = weight.shape, pool
+    ) -> tuple[Tensor, Tensor | None]:
+        ctx.pool = pool
         unit = torch.addcmul(-centre * scale, mean, scale)
+        if weight is None:
+            ctx.save_for_backward(unit if pool is not None else None, None, scale, None)
+            return unit, None if var is None else var * scale.square()
+        ctx.save_for_backward(mean, centre, scale, weight)
         out_mean = torch.addcmul(bias, unit, weight)
         out_var = torch.addcmul(bias_var, unit.square_(), weight_var)
         if var is not None:
@@ -102,90 +85,120 @@ class ScaleAffineMoments(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
-        mean, centre, scale, weight = ctx.saved_tensors
-        asks = ctx.needs_input_grad
-        gain = weight * scale
-        dx = dmean * gain if asks[0] and ctx.pool is None else None
-        dx_var = dvar * gain.square() if asks[1] else None
-        dweight = dweight_var = None
-        if asks[4] or asks[5] or (asks[0] and ctx.pool is not None):
-            unit = torch.addcmul(-centre * scale, mean, scale)
-            if asks[0] and ctx.pool is not None:
-                dx = ctx.pool.answer(dmean * weight, unit) * scale
+        unit, centre, scale, weight = ctx.saved_tensors
+        pool, asks = ctx.pool, ctx.needs_input_grad
+        gain = scale if weight is None else weight * scale
+        dx = dx_var = dweight = dweight_var = dbias = dbias_var = None
+        if weight is not None and (asks[4] or asks[5] or pool is not None):
+            unit = torch.addcmul(-centre * scale, unit, scale)  # a γ is sent â, but what was kept is m
+        if asks[0]:
+            dunit = dmean if weight is None or pool is None else dmean * weight
+            dx = dmean * gain if pool is None else pool.answer(dunit, unit) * scale
+        if asks[1]:
+            dx_var = dvar * gain.square()
         if asks[4] or asks[5]:
-            dweight = (dmean * unit).sum_to_size(ctx.affine_shape)
-            dweight_var = (unit.square_().mul_(dvar)).sum_to_size(ctx.affine_shape)
-        dbias = dmean.sum_to_size(ctx.affine_shape) if asks[6] else None
-        dbias_var = dvar.sum_to_size(ctx.affine_shape) if asks[7] else None
+            dweight = (dmean * unit).sum_to_size(weight.shape)
+            dweight_var = unit.square_().mul_(dvar).sum_to_size(weight.shape)
+        if asks[6] or asks[7]:
+            dbias, dbias_var = dmean.sum_to_size(weight.shape), dvar.sum_to_size(weight.shape)
         return dx, dx_var, None, None, dweight, dweight_var, dbias, dbias_var, None
 
 
-def mixture(x: Gaussian, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """μ and the sum Σ v + Σ (m − μ)² over `dims`, kept as ones."""
-    centre = x.mean.mean(dims, keepdim=True)
-    spread = (x.mean - centre).square_().sum(dims, keepdim=True)
-    if x.var is not None:
-        spread += x.var.sum(dims, keepdim=True)
-    return centre, spread
+class NormOptions(TypedDict, total=False):
+    """What both norms take by name, beside torch's own arguments:
+
+    `correction`  1 for the unbiased variance of the authors' code; the paper's eq. 3 has 0.
+    `differentiate_statistics` lets the message know that they move with the units; False holds them (eq. 5).
+    """
+
+    correction: int
+    differentiate_statistics: bool
+    device: torch.device | str | None
+    dtype: torch.dtype | None
 
 
 class Norm(Layer):
-    """Shared by both norms: the affine part and the scaling."""
+    """Shared by both norms. A γ without β keeps β at zero."""
 
-    eps: float
-    correction: int
-    differentiate_statistics: bool
+    sync = False
 
-    def check_options(self, eps: float, correction: int) -> None:
-        if not eps >= 0:
-            raise ValueError(f"eps must not be negative, got {eps}")
-        if correction < 0:
-            raise ValueError(f"correction must not be negative, got {correction}")
-
-    def add_affine(self, shape: tuple[int, ...], weight: bool, bias: bool, units: int, **options: Any) -> None:
-        """γ ~ N(1, 1/units) and β ~ N(0, 1/units), the authors' prior. A γ without β keeps β at zero."""
-        self.weight = self.bias = None
-        if weight:
-            self.weight = GaussianParameter(shape, **options).fill(1.0, 1.0 / units)
-            self.bias = GaussianParameter(shape, **options).fill(0.0, 1.0 / units) if bias else None
-
-    def scale(
+    def build(
         self,
-        x: Gaussian,
-        centre: Tensor,
-        variance: Tensor,
         shape: tuple[int, ...],
-        pool: Pool | None,
-        plain: tuple[Tensor, Tensor] | None,
-    ) -> Gaussian:
-        """`plain` are centre and variance as differentiable functions of x, where x has plain moments."""
-        scale = torch.rsqrt(variance + self.eps)
-        statistics = () if plain is None else (plain[0], torch.rsqrt(plain[1] + self.eps))
-        if self.weight is None:
-            return apply_function(ScaleMoments, x, centre, scale, pool, plain=statistics)
-        weight, weight_var = self.weight.mean.view(shape), self.weight.var.view(shape)
-        if self.bias is None:
-            bias, bias_var = torch.zeros_like(weight), torch.zeros_like(weight)
-        else:
-            bias, bias_var = self.bias.mean.view(shape), self.bias.var.view(shape)
-        operands = (centre, scale, weight, weight_var, bias, bias_var, pool)
-        return apply_function(ScaleAffineMoments, x, *operands, plain=statistics)
+        eps: float,
+        weight: bool,
+        bias: bool,
+        *,
+        correction: int = 0,
+        differentiate_statistics: bool = True,
+        **options: Any,
+    ) -> None:
+        """γ ~ N(1, 1/units) and β ~ N(0, 1/units), the authors' prior."""
+        for name, value in (("eps", eps), ("correction", correction)):
+            if not value >= 0:
+                raise ValueError(f"{name} must not be negative, got {value}")
+        self.eps, self.correction, self.differentiate_statistics = eps, correction, differentiate_statistics
+        units = math.prod(shape)
+        self.weight = GaussianParameter(shape, **options).fill(1.0, 1.0 / units) if weight else None
+        self.bias = GaussianParameter(shape, **options).fill(0.0, 1.0 / units) if weight and bias else None
 
-    def divisor(self, count: float) -> float:
-        """A − correction, at least one: a single unit has no spread of its own to divide."""
-        return max(count - self.correction, 1)
+    def layout(self, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """For inputs of so many dimensions: those that are normalised together, and the shape of γ and β."""
+        raise AssertionError("each norm has its own")
+
+    def statistics(self, x: Gaussian) -> tuple[Tensor, Tensor, Pool | None]:
+        """μ and σ² to normalise by, and the units they are of; None if they are given."""
+        return self.mixture(x)
+
+    def mixture(self, x: Gaussian) -> tuple[Tensor, Tensor, Pool]:
+        """μ and σ² of eq. 3. A single unit has no spread of its own to divide: the divisor is one at least."""
+        dims, _ = self.layout(x.ndim)
+        centre = x.mean.mean(dims, keepdim=True)
+        spread = (x.mean - centre).square_().sum(dims, keepdim=True)
+        if x.var is not None:
+            spread += x.var.sum(dims, keepdim=True)
+        count = x.mean.numel() / centre.numel()
+        shared = self.sync and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        if shared:
+            mine = torch.stack([torch.full_like(centre, count), centre, spread])
+            everyones = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+            dist.all_gather(everyones, mine)
+            counts, centres, spreads = torch.stack(everyones).unbind(1)
+            count = float(counts.select(2, 0).sum())
+            centre = (counts * centres).sum(0) / count
+            spread = spreads.sum(0) + (counts * (centres - centre).square()).sum(0)
+        divisor = max(count - self.correction, 1)
+        return centre, spread / divisor, Pool(dims, count, divisor, shared)
+
+    def forward(self, x: Gaussian | Tensor) -> Gaussian:
+        x = as_gaussian(x)
+        self.check_input(x.mean, x.var)
+        with torch.no_grad():
+            centre, variance, pool = self.statistics(x)
+        plain: tuple[Tensor, ...] = ()
+        if x.plain is not None and pool is not None:
+            plain_centre, plain_variance, _ = self.mixture(x.plain)
+            plain = plain_centre, torch.rsqrt(plain_variance + self.eps)
+        affine: list[Tensor | None] = [None] * 4
+        if self.weight is not None:
+            _, shape = self.layout(x.ndim)
+            weight, weight_var = self.weight.pair()
+            bias = (torch.zeros_like(weight),) * 2 if self.bias is None else self.bias.pair()
+            affine = [part.view(shape) for part in (weight, weight_var, *bias)]
+        operands = (
+            centre,
+            torch.rsqrt(variance + self.eps),
+            *affine,
+            pool if self.differentiate_statistics else None,
+        )
+        return apply_function(NormMoments, x, *operands, plain=plain)
 
 
 class LayerNorm(Norm):
-    """`torch.nn.LayerNorm` for Gaussians: normalises each sample over its last dimensions.
-
-    `channel_affine=True` keeps one γ and β for each channel of (C, H, W), as the authors' code does, instead
-    of one for each unit.
-    """
+    """`torch.nn.LayerNorm` for Gaussians: normalises each sample over its last dimensions."""
 
     arguments: ClassVar = (
-        *("normalized_shape", "eps", "elementwise_affine", "bias"),
-        *("channel_affine", "correction", "differentiate_statistics"),
+        *("normalized_shape", "eps", "elementwise_affine", "bias", "correction", "differentiate_statistics"),
     )
 
     def __init__(
@@ -194,63 +207,32 @@ class LayerNorm(Norm):
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        channel_affine: bool = False,
-        correction: int = 0,
-        differentiate_statistics: bool = True,
+        **options: Unpack[NormOptions],
     ) -> None:
         super().__init__()
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        if not shape:
-            raise ValueError(f"normalized_shape must name at least one dimension, got {normalized_shape!r}")
-        for size in shape:
-            require_sizes(normalized_shape=size)
-        self.check_options(eps, correction)
-        self.normalized_shape, self.eps, self.correction = shape, eps, correction
-        self.elementwise_affine, self.channel_affine = elementwise_affine, channel_affine
-        self.differentiate_statistics = differentiate_statistics
-        self.affine_shape = (shape[0], *(1,) * (len(shape) - 1)) if channel_affine else shape
-        units = 1
-        for size in self.affine_shape:
-            units *= size
-        positions = Positions() if channel_affine else None
-        if positions is not None:
-            positions.count = math.prod(shape[1:])
-        self.add_affine(
-            *(self.affine_shape, elementwise_affine, bias, units), shared=positions, device=device, dtype=dtype
-        )
+        if not shape or not all(isinstance(size, int) and size > 0 for size in shape):
+            raise ValueError(f"normalized_shape must be positive whole numbers, got {normalized_shape!r}")
+        self.normalized_shape, self.elementwise_affine = shape, elementwise_affine
+        self.build(shape, eps, elementwise_affine, bias, **options)
 
-    def forward(self, x: Gaussian | Tensor) -> Gaussian:
-        x = as_gaussian(x)
-        rank = len(self.normalized_shape)
-        if tuple(x.shape[-rank:]) != self.normalized_shape:
-            raise ValueError(f"LayerNorm: input must end in shape {self.normalized_shape}, got {tuple(x.shape)}")
-        dims = tuple(range(-rank, 0))
-        with torch.no_grad():
-            centre, spread = mixture(x, dims)
-            count = x.mean[0].numel() if x.ndim == rank + 1 else x.mean.numel() // spread.numel()
-            variance = spread / self.divisor(count)
-        pool = Pool(dims, count, self.divisor(count), False) if self.differentiate_statistics else None
-        plain = None
-        if x.plain is not None:
-            plain_centre, plain_spread = mixture(x.plain, dims)
-            plain = plain_centre, plain_spread / self.divisor(count)
-        return self.scale(x, centre, variance, self.affine_shape, pool, plain)
+    def check_input(self, mean: Tensor, var: Tensor | None) -> None:
+        if tuple(mean.shape[-len(self.normalized_shape) :]) != self.normalized_shape:
+            raise ValueError(f"LayerNorm: input must end in shape {self.normalized_shape}, got {tuple(mean.shape)}")
+
+    def layout(self, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return tuple(range(-len(self.normalized_shape), 0)), self.normalized_shape
 
 
 class BatchNorm(Norm):
     """Normalises each channel over the batch and, for images, over the pixels.
 
-    Arguments as in torch, and four more:
-    `correction`  1 for the unbiased variance of the authors' code; the paper's eq. 3 has 0.
+    Arguments as in torch, those of `NormOptions` and two more:
     `use_running` normalises with the running statistics in training too (after this batch is mixed in), as the
                   authors' code does: batches of different kinds, real and generated images say, then share one
                   scale instead of each being centred on its own.
     `sync`        shares the batch statistics among all processes of the default group.
-    `differentiate_statistics` lets the message know that they move with the units; False holds them (eq. 5).
-    The running statistics start as a copy of the first batch's.
+    The running statistics start as a copy of the first batch's; without a `momentum` they are those of all batches.
     """
 
     arguments: ClassVar = (
@@ -258,97 +240,72 @@ class BatchNorm(Norm):
         *("correction", "use_running", "sync", "differentiate_statistics"),
     )
     ranks: ClassVar[tuple[int, ...]]
-    running_mean: Tensor | None
-    running_var: Tensor | None
-    num_batches_tracked: Tensor | None
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
+    """These three are None without `track_running_stats`."""
 
     def __init__(
         self,
         num_features: int,
         eps: float = 1e-5,
-        momentum: float = 0.1,
+        momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
         *,
-        correction: int = 0,
         use_running: bool = False,
         sync: bool = False,
-        differentiate_statistics: bool = True,
+        **options: Unpack[NormOptions],
     ) -> None:
         super().__init__()
         require_sizes(num_features=num_features)
-        self.check_options(eps, correction)
-        if not 0 <= momentum <= 1:
+        if momentum is not None and not 0 <= momentum <= 1:
             raise ValueError(f"momentum must lie between 0 and 1, got {momentum}")
         if use_running and not track_running_stats:
             raise ValueError("use_running=True needs track_running_stats=True")
-        self.num_features, self.eps, self.momentum, self.affine = num_features, eps, momentum, affine
-        self.track_running_stats, self.correction = track_running_stats, correction
-        self.use_running, self.sync = use_running, sync
-        self.differentiate_statistics = differentiate_statistics
+        self.num_features, self.momentum, self.affine = num_features, momentum, affine
+        self.track_running_stats, self.use_running, self.sync = track_running_stats, use_running, sync
         self.positions = Positions() if 4 in self.ranks else None
-        self.add_affine(
-            *((num_features,), affine, True, num_features), shared=self.positions, device=device, dtype=dtype
-        )
-        for name, value in (("running_mean", 0.0), ("running_var", 1.0)):
-            running = torch.full((num_features,), value, device=device, dtype=dtype)
-            self.register_buffer(name, running if track_running_stats else None)
-        batches = torch.zeros((), dtype=torch.long, device=device) if track_running_stats else None
-        self.register_buffer("num_batches_tracked", batches)
+        self.build((num_features,), eps, affine, True, shared=self.positions, **options)
+        device, dtype = options.get("device"), options.get("dtype")
+        buffers = {
+            "running_mean": torch.zeros(num_features, device=device, dtype=dtype),
+            "running_var": torch.ones(num_features, device=device, dtype=dtype),
+            "num_batches_tracked": torch.zeros((), device=device, dtype=torch.long),
+        }
+        for name, buffer in buffers.items():
+            self.register_buffer(name, buffer if track_running_stats else None)
 
-    def forward(self, x: Gaussian | Tensor) -> Gaussian:
-        x = as_gaussian(x)
-        if x.ndim not in self.ranks or x.shape[1] != self.num_features:
+    def check_input(self, mean: Tensor, var: Tensor | None) -> None:
+        if mean.ndim not in self.ranks or mean.shape[1] != self.num_features:
             raise ValueError(
                 f"{type(self).__name__}: input must have {' or '.join(map(str, self.ranks))} dimensions and "
-                f"{self.num_features} channels in its second, got shape {tuple(x.shape)}"
+                f"{self.num_features} channels in its second, got shape {tuple(mean.shape)}"
             )
-        shape = (1, self.num_features, *(1,) * (x.ndim - 2))
+
+    def layout(self, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return (0, *range(2, rank)), (self.num_features, *(1,) * (rank - 2))
+
+    def statistics(self, x: Gaussian) -> tuple[Tensor, Tensor, Pool | None]:
         if self.positions is not None:
             self.positions.count = math.prod(x.shape[2:])
-        pool = plain = None
-        if x.plain is not None and (self.training or self.running_mean is None) and not self.use_running:
-            plain = self.batch_statistics(x.plain)[:2]
-        with torch.no_grad():
-            if self.training or self.running_mean is None:
-                centre, variance, pool = self.batch_statistics(x)
-                if self.training and self.running_mean is not None:
-                    self.track(centre.flatten(), variance.flatten())
-            if self.running_mean is not None and (self.use_running or not self.training):
-                assert self.running_var is not None
-                centre, variance, pool = self.running_mean.view(shape), self.running_var.view(shape), None
-        return self.scale(x, centre, variance, shape, pool if self.differentiate_statistics else None, plain)
-
-    def batch_statistics(self, x: Gaussian) -> tuple[Tensor, Tensor, Pool]:
-        dims = (0, *range(2, x.ndim))
-        centre, spread = mixture(x, dims)
-        count = float(x.mean.numel() // self.num_features)
-        shared = self.sync and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-        if shared:
-            mine = torch.stack([torch.full_like(centre, count), centre, spread])
-            everyones = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-            dist.all_gather(everyones, mine)
-            counts, centres, spreads = torch.stack(everyones).unbind(1)
-            count = float(counts[:, 0, 0].sum()) if counts.ndim == 3 else float(counts.select(2, 0).sum())
-            centre = (counts * centres).sum(0) / count
-            spread = spreads.sum(0) + (counts * (centres - centre).square()).sum(0)
-        if count == 1 and self.training and not self.use_running:
-            raise ValueError(
-                f"{type(self).__name__}: one value in each channel has no spread to normalise by; learn from more "
-                "than one sample at a time, or normalise with running statistics (use_running=True)"
-            )
-        return centre, spread / self.divisor(count), Pool(dims, count, self.divisor(count), shared)
-
-    def track(self, centre: Tensor, variance: Tensor) -> None:
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.num_batches_tracked is not None
-        first = int(self.num_batches_tracked) == 0
-        self.running_mean.lerp_(centre, 1.0 if first else self.momentum)
-        self.running_var.lerp_(variance, 1.0 if first else self.momentum)
-        self.num_batches_tracked += 1
+        if self.training or not self.track_running_stats:
+            centre, variance, pool = self.mixture(x)
+            if pool.count == 1 and self.training and not self.use_running:
+                raise ValueError(
+                    f"{type(self).__name__}: one value in each channel has no spread to normalise by; learn from "
+                    "more than one sample at a time, or normalise with running statistics (use_running=True)"
+                )
+            if self.training and self.track_running_stats:
+                self.num_batches_tracked += 1
+                batches = int(self.num_batches_tracked)
+                rate = 1 / batches if batches == 1 or self.momentum is None else self.momentum
+                self.running_mean.lerp_(centre.flatten(), rate)
+                self.running_var.lerp_(variance.flatten(), rate)
+            if not self.use_running:
+                return centre, variance, pool
+        _, shape = self.layout(x.ndim)
+        return self.running_mean.view(shape), self.running_var.view(shape), None
 
 
 class BatchNorm1d(BatchNorm):

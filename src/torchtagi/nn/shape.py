@@ -1,4 +1,4 @@
-"""Layers that only rearrange units: mean and variance alike, messages back the same way."""
+"""Layers that only rearrange units, mean and variance alike, messages back the same way; and residual blocks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from torchtagi.gaussian import Gaussian, as_gaussian
@@ -82,3 +82,16 @@ class Identity(Layer):
 
     def forward(self, x: Gaussian | Tensor) -> Gaussian:
         return as_gaussian(x)
+
+
+class Residual(nn.Module):
+    """body(x) + shortcut(x), as if the two were independent: their means add and their variances add. The shortcut
+    passes x on unless one is given; ordinary layers inside work too."""
+
+    def __init__(self, body: nn.Module, shortcut: nn.Module | None = None) -> None:
+        super().__init__()
+        self.body = body
+        self.shortcut = Identity() if shortcut is None else shortcut
+
+    def forward(self, x: Any) -> Any:
+        return self.body(x) + self.shortcut(x)

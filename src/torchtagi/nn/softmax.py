@@ -21,7 +21,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchtagi.nn.activation import Unitwise
+from torchtagi.nn.activation import UnitMoments, Unitwise
 from torchtagi.nn.mixture import rectified_moments
 
 
@@ -36,12 +36,17 @@ def log_ratio(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor
     return log_mean.exp(), ratio_spread, spread, shared
 
 
-class Remax(Unitwise):
+class Probabilities(Unitwise):
+    def check_input(self, mean: Tensor, var: Tensor | None) -> None:
+        if var is None:
+            remedy = "put it behind a layer with weights"
+            raise ValueError(f"{type(self).__name__}: its input must have a variance; {remedy}")
+
+
+class Remax(Probabilities):
     """Rectified units over their sum, in the last dimension."""
 
-    def moments(self, mean: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
-        if var is None:
-            raise ValueError("Remax: its input must have a variance; put it behind a layer with weights")
+    def moments(self, mean: Tensor, var: Tensor) -> UnitMoments:
         positive, positive_var, active = rectified_moments(mean, var)
         tiny = torch.finfo(mean.dtype).tiny ** 0.25  # its square and product still have room above zero
         positive = positive.clamp_min(tiny)
@@ -53,12 +58,10 @@ class Remax(Unitwise):
         return value, out_var, covariance / var.clamp_min(tiny)
 
 
-class ClosedFormSoftmax(Unitwise):
+class ClosedFormSoftmax(Probabilities):
     """exp(z) over its sum, in the last dimension."""
 
-    def moments(self, mean: Tensor, var: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
-        if var is None:
-            raise ValueError("ClosedFormSoftmax: its input must have a variance")
+    def moments(self, mean: Tensor, var: Tensor) -> UnitMoments:
         # a common shift leaves the ratio as it is and keeps the exponentials in range
         mean = mean - (mean + var / 2).amax(-1, keepdim=True)
         exponential = torch.exp(mean + var / 2)
