@@ -25,8 +25,9 @@ from torchtagi.nn.layer import Layer
 from torchtagi.parameter import GaussianParameter
 
 PRIOR_STD = 1.0
-"""How far trained weights may move, in standard deviations of a new layer's prior. tests/test_convert.py fine-tunes
-a network of five digits to all ten with 500 images (results/finetune.json): 0.1 and 0.3 are too stiff."""
+"""How far trained weights may move, in standard deviations of a new layer's prior. A network that knows five digits
+learns all ten from 500 images (results/finetune.json, three seeds) to an error of 12.0 % with 0.1, 6.3 with 0.3 and 4.1
+with 1; from scratch it is 4.4."""
 
 TWINS = [name for name in tnn.__all__ if hasattr(nn, name) and issubclass(getattr(tnn, name), Layer)]
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
