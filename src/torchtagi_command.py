@@ -4,8 +4,6 @@ It stands beside the package because importing any part of that imports torch, w
 within it must not end in a traceback.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import signal

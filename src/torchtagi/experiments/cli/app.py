@@ -1,7 +1,5 @@
 """The `tagi` command: its subcommands, and whatever goes wrong in one line."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -1,7 +1,5 @@
 """`tagi compare` and `tagi sweep`: TAGI and the baselines side by side, and how much a hyperparameter matters."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

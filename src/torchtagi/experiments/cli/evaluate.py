@@ -1,7 +1,5 @@
 """`tagi evaluate` and `tagi report`: the numbers of a run, and a page about it."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

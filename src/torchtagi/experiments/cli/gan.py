@@ -1,7 +1,5 @@
 """`tagi gan`: train a GAN."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`tagi generate`: draw what the user asks for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -6,8 +6,6 @@ convolutional networks get 5 to 22 % longer that way. The price of keeping it: a
 its end.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 

@@ -1,7 +1,5 @@
 """`tagi predict`: the class of an image file, with its uncertainty."""
 
-from __future__ import annotations
-
 import bisect
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """What `tagi train` and `tagi gan` share: a progress bar, a line an epoch, a clean way out, the last lines."""
 
-from __future__ import annotations
-
 import dataclasses
 import signal
 import time

@@ -1,7 +1,5 @@
 """`tagi record` and `tagi results`: keep the numbers of runs, and show them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

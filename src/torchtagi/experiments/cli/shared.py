@@ -1,7 +1,5 @@
 """What the commands share: the console, tables, and the options that several have."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`tagi train`: a classifier of images."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """Pictures of a comparison and of a sweep, drawn from their JSON alone."""
 
-from __future__ import annotations
-
 import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence

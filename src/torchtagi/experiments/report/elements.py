@@ -1,7 +1,5 @@
 """Parts of an HTML page that is complete in itself: pictures embedded, nothing fetched, light or dark."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable
 from html import escape

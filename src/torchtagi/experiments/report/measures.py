@@ -1,7 +1,5 @@
 """The name and the number format of everything that is measured, for pages and tables alike."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torchtagi.experiments.classify.tasks import TASKS

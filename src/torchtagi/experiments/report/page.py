@@ -1,7 +1,5 @@
 """One HTML page about a run, a classifier's or a GAN's (the paper's Figures 3 to 5)."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from html import escape

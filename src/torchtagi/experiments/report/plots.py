@@ -4,8 +4,6 @@ matplotlib is imported when the first figure is drawn, and only its objects are 
 figures in a global list and may want a display.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
