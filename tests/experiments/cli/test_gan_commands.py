@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from torchtagi.experiments.cli.app import run as tagi
-from torchtagi.experiments.cli.progress import Interruption
+from torchtagi.experiments.cli.progress import interruptible
 from torchtagi.experiments.gan.training import GanTraining
 from torchtagi.experiments.runs.folder import Run
 
@@ -52,7 +52,7 @@ def test_gan_writes_a_page_and_resumes_longer(capsys):
     arguments = ["gan", "infogan-mnist", *QUICK, "--batch-size", "8"]
     assert tagi([*arguments, "--epochs", "1"]) == 0
     out = capsys.readouterr().out
-    folder = "runs/infogan-mnist-infogan-default-batch8-samples32-testsamples20-seed0"
+    folder = "runs/infogan-mnist-infogan-default-batch8-samples32-test20-seed0"
     assert f"run folder: {folder}" in out
     assert f"report page: {folder}/report.html" in out
     assert Path(f"{folder}/plots/samples/epoch-0001.png").is_file()
@@ -63,7 +63,7 @@ def test_gan_writes_a_page_and_resumes_longer(capsys):
     assert tagi([*arguments, "--epochs", "1"]) == 1
     assert "holds a run already" in capsys.readouterr().err
     assert tagi([*arguments, "--resume", "--epochs", "2", "--no-report"]) == 0
-    assert "continuing after 1 epochs" in capsys.readouterr().out
+    assert "continuing after 1 epoch and 0 batches" in capsys.readouterr().out
     assert [row["epoch"] for row in Run.open(folder).metrics()] == [1, 2]
     assert Run.open(folder).config["batch_size"] == 8
 
@@ -72,7 +72,7 @@ def test_the_plain_gan_and_the_baseline_train_too(capsys):
     assert tagi(["gan", "gan-mnist", "--epochs", "1", "--out", "g", *QUICK]) == 0
     assert tagi(["gan", "infogan-mnist", "--method", "adam", "--epochs", "1", "--out", "a", *QUICK]) == 0
     out = capsys.readouterr().out
-    assert "backprop by Adam" in out
+    assert "infogan-mnist · infogan · adam-samples32" in out
     assert tagi(["results", ".", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert {(row["task"], row["network"]) for row in rows} == {("gan-mnist", "gan"), ("infogan-mnist", "infogan")}
@@ -129,11 +129,11 @@ def test_digit_means_the_code_that_real_digits_assign(run):
         (("--category", "x"), "--category wants K=CLASSES"),
         (("--digit", "1", "--category", "1=2"), "give one of them"),
         (("-o", "x.jpg"), "must end in .png"),
-        (("--samples", "0"), "samples must be at least 1"),
+        (("--samples", "0"), "must be at least 1, got 0"),
     ],
 )
 def test_generate_refuses_in_one_line(run, capsys, arguments, message):
-    assert tagi(["generate", run, *arguments]) == 1
+    assert tagi(["generate", run, *arguments]) != 0
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
@@ -161,13 +161,9 @@ def test_classifiers_do_not_draw_and_gans_do_not_classify(run, trained, capsys):
             ("gan", "gan-mnist", "--out", "run", "--resume"),
             "started with task infogan-mnist, not gan-mnist",
         ),
-        (("gan", "infogan-mnist", "--out", "run", "--resume", "--paper"), "was started with paper False, not True"),
+        (("gan", "infogan-mnist", "--out", "run", "--resume", "--paper"), "was started without --paper"),
         (("gan", "infogan-mnist", "--judge", "run"), "the judge here needs a mnist run"),
         (("gan", "infogan-celeba"), "CelebA is missing"),
-        (("train", "mnist", "--set", "joint=1"), "--set wants name=value, got 'joint=1'"),
-        (("train", "mnist", "--set", "count_sharing=perhaps"), "'perhaps' is not of kind bool"),
-        (("train", "mnist", "--rule", "paper", "--set", "rule=capped"), "both say what rule is"),
-        (("train", "mnist", "--norm-first"), "norm first is for networks with norm layers"),
     ],
 )
 def test_train_and_gan_refuse_in_one_line(run, capsys, arguments, message):
@@ -175,17 +171,17 @@ def test_train_and_gan_refuse_in_one_line(run, capsys, arguments, message):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
-    assert not Path("runs").exists(), "nothing is left behind"
+    assert not list(Path().glob("runs/[!.]*")), "nothing is left behind but a lock"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_in_the_middle_of_an_epoch_keeps_the_place(number, monkeypatch, capsys):
     learn = GanTraining.learn
 
-    def interrupted(training, x):
+    def interrupted(training, x, y):
         if training.sums.batches == 1:
             signal.raise_signal(number)
-        return learn(training, x)
+        return learn(training, x, y)
 
     before = signal.getsignal(number)
     with monkeypatch.context() as patch:
@@ -206,9 +202,9 @@ def test_a_hangup_that_is_ignored_stays_so():
     """Under nohup the run goes on when its terminal is closed."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with Interruption() as interruption:
+        with interruptible() as received:
             signal.raise_signal(signal.SIGHUP)
-            assert not interruption.signal
+            assert not received
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)

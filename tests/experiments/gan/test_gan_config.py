@@ -67,7 +67,6 @@ def test_runs_of_older_versions_with_more_fields_are_read():
         ({"epochs": 0}, "epochs must be a whole number of at least 1, got 0"),
         ({"test_samples": 1}, "test samples must be a whole number of at least 2, got 1"),
         ({"seed": -1}, "seed"),
-        ({"judge": 5}, "judge must be a run folder, `quick` or None, got 5"),
         ({"method": "adam", "paper": True}, "--paper and --precision go with method tagi"),
         ({"method": "adam", "precision": "bfloat16"}, "--paper and --precision go with method tagi"),
     ],
