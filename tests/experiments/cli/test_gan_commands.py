@@ -52,7 +52,7 @@ def test_gan_writes_a_page_and_resumes_longer(capsys):
     arguments = ["gan", "infogan-mnist", *QUICK, "--batch-size", "8"]
     assert tagi([*arguments, "--epochs", "1"]) == 0
     out = capsys.readouterr().out
-    folder = "runs/infogan-mnist-infogan-default-batch8-samples32-testsamples20-seed0"
+    folder = "runs/infogan-mnist-infogan-default-batch8-samples32-test20-seed0"
     assert f"run folder: {folder}" in out
     assert f"report page: {folder}/report.html" in out
     assert Path(f"{folder}/plots/samples/epoch-0001.png").is_file()

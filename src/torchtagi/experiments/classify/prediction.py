@@ -25,7 +25,10 @@ def softmax(net: nn.Module, images: Tensor) -> Tensor:
 
 def from_draws(draws: Iterable[Tensor]) -> ClassPrediction:
     """From the probabilities (N, C) of several networks."""
-    probs = torch.stack(list(draws))
+    each = list(draws)
+    if not each:
+        raise ValueError("draws must hold at least one network's probabilities, got none")
+    probs = torch.stack(each)
     wide = probs.double()
     epistemic, aleatoric = wide.var(0, correction=0).to(probs), (wide * (1 - wide)).mean(0).to(probs)
     return ClassPrediction(wide.mean(0).to(probs), epistemic, aleatoric)

@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 
 from torchtagi.experiments.gan.latent import Latents, LatentSpace
+from torchtagi.experiments.runs.config import whole
 from torchtagi.experiments.runs.folder import Run, RunError
 
 MOST = 2500  # images on a sheet
@@ -27,7 +28,7 @@ def parse_numbers(name: str, text: str) -> list[float]:
         if len(values) < 1 + bool(rest) or not all(map(math.isfinite, values)):
             raise ValueError
     except (ValueError, RuntimeError):
-        wanted = "a finite number, several with commas, or from:to:count of at least 2"
+        wanted = "a number, several with commas, or from:to:count"
         raise ValueError(f"{name} must be {wanted}, got {text!r}") from None
     return values
 
@@ -57,9 +58,8 @@ def latent_grid(
     At most two things vary: the first along the columns, the second down the rows. All images of a grid share one
     noise, unless it is the noise that varies (`samples`).
     """
-    for name, number, least in (("samples", samples, 1), ("seed", seed, 0)):
-        if not least <= number < 2**63:
-            raise ValueError(f"{name} must lie between {least} and 2**63 - 1, got {number}")
+    whole("samples", samples, 1)
+    whole("seed", seed, 0)
     if continuous and max(continuous) >= space.continuous:
         raise ValueError(f"this generator has {space.continuous} continuous codes, so no c{max(continuous) + 1}")
     values: dict[str, Sequence[float]] = {
