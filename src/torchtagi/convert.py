@@ -25,9 +25,11 @@ from torchtagi.functions import remedy
 from torchtagi.nn.layer import Layer
 from torchtagi.parameter import GaussianParameter
 
-PRIOR_STD = 0.3
-"""How far trained weights may move, in standard deviations of a new layer's prior. tests/test_convert.py fine-tunes
-a network of five digits to all ten with 500 images: 0.1 is too stiff, 1 forgets what was trained."""
+PRIOR_STD = 0.5
+"""How far trained weights may move, in standard deviations of a new layer's prior. Networks that know five digits
+learn all ten from 500 images. With three convolutions (tests/test_convert.py; 20 passes, three seeds) the error is
+5.9 % with 0.3, 5.6 with 0.5 and 5.0 with 1, from scratch 8.2; with nine in residual blocks, after three passes, 23,
+22 and 36 %, from scratch 66. The deeper a network, the more the variance of its weights hides what it knows."""
 
 LAYERS: dict[type[nn.Module], type[Layer]] = {
     **{
@@ -58,10 +60,11 @@ def convert(net: nn.Module, *, from_weights: bool = False, prior_std: float = PR
     stay shared, and Gaussian layers stay as they are.
 
     With `from_weights` the trained weights become prior means, and running statistics are taken over. The prior
-    variances are `prior_std`² times those of a new layer: (prior_std²)/fan_in for weights and biases of linear and
+    variances are `prior_std`² times those of a new layer: prior_std²/fan_in for weights and biases of linear and
     convolutional layers, prior_std²/features for the affine part of norms. So `prior_std` says how far the weights
-    may move, and 1 lets them go as far as those of a network that starts from nothing. Calibrating the prior
-    leaves them alone. Without `from_weights` it means nothing.
+    may move, and 1 lets them go as far as those of a network that starts from nothing. Calibrating the prior leaves
+    them alone. Put a new last layer in place of the old one with `mean_gain=0`: random weights behind trained
+    features are noise. Without `from_weights`, `prior_std` means nothing.
     """
     require_positive("prior_std", prior_std)
     copies: dict[int, Any] = {}  # deepcopy takes these in place of the modules with these ids
@@ -78,7 +81,7 @@ def convert(net: nn.Module, *, from_weights: bool = False, prior_std: float = PR
             require_convertible(path, module)
     for module in reversed(list(net.modules())):  # parts before wholes
         if type(module) is nn.Sequential:
-            parts = OrderedDict((name, copy.deepcopy(part, copies)) for name, part in module.named_children())
+            parts = OrderedDict((name, copy.deepcopy(part, copies)) for name, part in module._modules.items())
             copies[id(module)] = tnn.Sequential(parts)
             copies[id(module)].training = module.training
     converted = copy.deepcopy(net, copies)
@@ -118,7 +121,7 @@ def gaussian_layer(path: str, module: nn.Module, prior_std: float | None) -> Lay
         if name in kind.arguments and not (name == "momentum" and value is None):
             options[name] = value
         elif value != option.default:
-            raise problem(path, f"tagi.nn.{kind.__name__} has no {name}={value!r}, only {option.default!r}")
+            raise problem(path, f"tagi.nn.{kind.__name__} has no {name}={value!r}: use {option.default!r}")
     like = next(itertools.chain(weights.values(), module.buffers()), None)
     if like is not None:
         options |= {"device": like.device, "dtype": like.dtype}
@@ -137,8 +140,15 @@ def gaussian_layer(path: str, module: nn.Module, prior_std: float | None) -> Lay
     return layer.train(module.training)
 
 
+CALL_OF_MEAN = "mean and var are attributes of a Gaussian: instead of x.mean(dim) write torch.mean(x, dim)"
+
+
 def explain_call_of_mean(module: nn.Module, inputs: Any, output: Any) -> None:
-    """Say what to do about `x.mean(dim)` on a Gaussian, where Python only says that a tensor was called."""
+    """Where Python can only say that a tensor was called, say what to do about it."""
     error = sys.exception()
-    if isinstance(error, TypeError) and str(error) == "'Tensor' object is not callable":
-        error.add_note("mean and var are attributes of a Gaussian: instead of x.mean(dim) write torch.mean(x, dim)")
+    if (
+        isinstance(error, TypeError)
+        and str(error) == "'Tensor' object is not callable"
+        and CALL_OF_MEAN not in getattr(error, "__notes__", ())  # by a module inside this one
+    ):
+        error.add_note(CALL_OF_MEAN)

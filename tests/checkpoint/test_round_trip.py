@@ -12,6 +12,7 @@ import torchtagi as tagi
 from torchtagi import checkpoint
 
 LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "AdaptiveAvgPool2d": lambda: tagi.nn.AdaptiveAvgPool2d((3, None)),
     "AvgPool2d": lambda: tagi.nn.AvgPool2d(3, 2, 1, ceil_mode=True, count_include_pad=False),
     "BatchNorm1d": lambda: tagi.nn.BatchNorm1d(4, 1e-3, 0.2, correction=1, use_running=True, sync=True),
     "BatchNorm2d": lambda: tagi.nn.BatchNorm2d(4, affine=False, track_running_stats=False),
