@@ -52,10 +52,11 @@ def convert(net: nn.Module, *, from_weights: bool = False, prior_std: float = PR
     stay shared, and Gaussian layers stay as they are.
 
     With `from_weights` the trained weights become prior means, and running statistics are taken over. The prior
-    variances are `prior_std`² times those of a new layer: (prior_std²)/fan_in for weights and biases of linear and
+    variances are `prior_std`² times those of a new layer: prior_std²/fan_in for weights and biases of linear and
     convolutional layers, prior_std²/features for the affine part of norms. So `prior_std` says how far the weights
-    may move, and 1 lets them go as far as those of a network that starts from nothing. Calibrating the prior
-    leaves them alone. Without `from_weights` it means nothing.
+    may move, and 1 lets them go as far as those of a network that starts from nothing. Calibrating the prior leaves
+    them alone. Put a new last layer in place of the old one with `mean_gain=0`: random weights behind trained
+    features are noise. Without `from_weights`, `prior_std` means nothing.
     """
     require_positive("prior_std", prior_std)
     copies: dict[int, Any] = {}  # deepcopy takes these in place of the modules with these ids
@@ -109,7 +110,7 @@ def gaussian_layer(path: str, module: nn.Module, prior_std: float | None) -> Lay
         if name in kind.arguments:
             options[name] = value
         elif value != option.default:
-            raise problem(path, f"tagi.nn.{kind.__name__} has no {name}={value!r}, only {option.default!r}")
+            raise problem(path, f"tagi.nn.{kind.__name__} has no {name}={value!r}: use {option.default!r}")
     like = next(itertools.chain(weights.values(), module.buffers()), None)
     if like is not None:
         options |= {"device": like.device, "dtype": like.dtype}
@@ -128,8 +129,15 @@ def gaussian_layer(path: str, module: nn.Module, prior_std: float | None) -> Lay
     return layer.train(module.training)
 
 
+CALL_OF_MEAN = "mean and var are attributes of a Gaussian: instead of x.mean(dim) write torch.mean(x, dim)"
+
+
 def explain_call_of_mean(module: nn.Module, inputs: Any, output: Any) -> None:
-    """Say what to do about `x.mean(dim)` on a Gaussian, where Python only says that a tensor was called."""
+    """Where Python can only say that a tensor was called, say what to do about it."""
     error = sys.exception()
-    if isinstance(error, TypeError) and str(error) == "'Tensor' object is not callable":
-        error.add_note("mean and var are attributes of a Gaussian: instead of x.mean(dim) write torch.mean(x, dim)")
+    if (
+        isinstance(error, TypeError)
+        and str(error) == "'Tensor' object is not callable"
+        and CALL_OF_MEAN not in getattr(error, "__notes__", ())  # by a module inside this one
+    ):
+        error.add_note(CALL_OF_MEAN)
