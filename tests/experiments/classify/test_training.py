@@ -113,10 +113,15 @@ def stop_after(training, steps):
     training.save()
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, digits):
+    """A run that was never interrupted."""
+    return finished(tmp_path_factory.mktemp("whole") / "run", small(samples=120, test_samples=40), digits)
+
+
 @pytest.mark.parametrize("stop", [1, 5, 8, 9, 15])
-def test_resumed_anywhere_ends_bit_identical(digits, tmp_path, stop):
-    config = small(epochs=2, samples=120, test_samples=40)
-    whole = finished(tmp_path / "whole", config, digits)
+def test_resumed_anywhere_ends_bit_identical(digits, tmp_path, stop, whole):
+    config = small(samples=120, test_samples=40)
     run = Run.create(tmp_path / "stopped", config.as_json())
     stop_after(Training(config, run, digits), stop)
     torch.manual_seed(99)  # another process has another generator
@@ -128,10 +133,10 @@ def test_resumed_anywhere_ends_bit_identical(digits, tmp_path, stop):
 
 def test_resumes_augmentation_and_running_statistics(colours, tmp_path):
     """The generator's state and batch norm's buffers are part of a checkpoint."""
-    config = configure("cifar10", "3conv-bn", threads=1, epochs=2, batch_size=16, augment=True)
+    config = configure("cifar10", "3conv-bn", threads=1, epochs=2, batch_size=16, samples=32, augment=True)
     whole = finished(tmp_path / "whole", config, colours)
     run = Run.create(tmp_path / "stopped", config.as_json())
-    stop_after(Training(config, run, colours), 2)
+    stop_after(Training(config, run, colours), 3)  # in the second epoch, which is augmented
     torch.manual_seed(99)
     resumed = Training.resume(run, config, colours)
     for _ in resumed.events():

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from processes import wait_until
 
 from torchtagi.experiments.cli.app import run as tagi
 from torchtagi.experiments.cli.progress import interruptible
@@ -235,20 +236,13 @@ def test_killed_and_resumed_is_bit_identical(tmp_path):
     assert tagi([*command, "whole"]) == 0
     folder = tmp_path / "killed"
 
-    def start(*options):
-        return subprocess.Popen([sys.executable, "-m", "torchtagi", *command, str(folder), *options])
-
-    process = start()
-    deadline = time.monotonic() + 200
-    while (
-        process.poll() is None and time.monotonic() < deadline and not (folder / "checkpoint.safetensors").is_file()
-    ):
-        time.sleep(0.01)
+    process = subprocess.Popen([sys.executable, "-m", "torchtagi", *command, str(folder)])
+    wait_until(process, (folder / "checkpoint.safetensors").is_file)
     moment = random.uniform(0, 0.5)
     time.sleep(moment)
     process.kill()
     process.wait()
-    assert start("--resume").wait(timeout=300) == 0
+    assert tagi([*command, str(folder), "--resume"]) == 0
     for name in ("checkpoint.safetensors", "plots/filmstrip.png", "plots/samples/epoch-0002.png"):
         assert (folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), f"{name}, {moment:.3f} s"
     assert not list(folder.rglob(".*")), "no leftovers"

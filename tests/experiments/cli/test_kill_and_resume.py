@@ -11,9 +11,9 @@ from torchtagi.experiments.classify.evaluation import load_model
 from torchtagi.experiments.cli.app import run as tagi
 from torchtagi.experiments.runs.folder import Run
 
-SIZE = {"samples": 160, "test_samples": 60, "epochs": 5}
+SIZE = {"samples": 160, "test_samples": 60, "epochs": 4}
 TIMELESS = {"seconds": 0, "samples_per_second": 0}
-OPTIONS = ("--samples", "160", "--test-samples", "60", "--epochs", "5", "--threads", "1")
+OPTIONS = ("--samples", "160", "--test-samples", "60", "--epochs", "4", "--threads", "1")
 
 
 def train(folder, *options):
@@ -35,25 +35,24 @@ def stop_politely(process, folder, number):
     assert sum(p.numel() for p in load_model(Run.open(folder)).net.parameters()) == 2 * 207219
 
 
-def test_hung_up_terminated_killed_and_resumed_is_bit_identical(tmp_path, digits):
+def test_hung_up_killed_and_resumed_is_bit_identical(tmp_path, digits):
     whole = finished(tmp_path / "whole", small(**SIZE), digits)
 
     folder = tmp_path / "stopped"
     process = train(folder, *OPTIONS)
-    for epoch, number in ((1, signal.SIGHUP), (2, signal.SIGTERM)):
-        wait_for_epoch(process, folder, epoch)
-        stop_politely(process, folder, number)
-        assert epoch <= len(Run.open(folder).metrics()) < 5
-        process = train(folder, "--resume")
+    wait_for_epoch(process, folder, 1)
+    stop_politely(process, folder, signal.SIGHUP)
+    assert 1 <= len(Run.open(folder).metrics()) < 4
 
-    wait_for_epoch(process, folder, 3)
+    process = train(folder, "--resume")
+    wait_for_epoch(process, folder, 2)
     moment = random.uniform(0, 0.4)
     time.sleep(moment)
     process.kill()
     process.communicate()
 
     assert tagi(["train", "mnist", "--no-report", "--out", str(folder), "--resume"]) == 0
-    note = f"killed {moment:.3f} s after the third epoch"
+    note = f"killed {moment:.3f} s after the second epoch"
     stopped = Run.open(folder)
     assert stopped.checkpoint.read_bytes() == whole.checkpoint.read_bytes(), note
     for ours, theirs in zip(stopped.metrics(), whole.metrics(), strict=True):

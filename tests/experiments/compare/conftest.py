@@ -2,9 +2,12 @@
 
 import pytest
 
+from torchtagi.experiments import data
+
 
 @pytest.fixture(autouse=True)
-def alone(tmp_path, monkeypatch):
+def alone(tmp_path, monkeypatch, digits):
+    monkeypatch.setattr(data, "load_train_test", lambda name: digits)  # read once for all tests
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TAGI_OFFLINE", "1")
     monkeypatch.delenv("TAGI_DATA", raising=False)

@@ -4,11 +4,13 @@ import json
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 from filelock import FileLock
 from small_studies import compared, study
 
+from torchtagi.experiments.cli.app import run as tagi
 from torchtagi.experiments.compare import Runner, Stopped, runner
 from torchtagi.experiments.runs.folder import Run, RunError
 from torchtagi.fitting import EpochEnd
@@ -67,15 +69,18 @@ def test_a_folder_of_something_else_is_refused_one_that_is_being_made_is_not(tmp
     assert not (tmp_path / "letters/.locks").exists()
 
 
-def test_two_processes_share_the_runs(tmp_path):
-    command = [sys.executable, "-m", "torchtagi", "compare", "mnist", "--methods", "adam,sgd", "--no-tune"]
-    command += ["--epochs", "1", "--samples", "100", "--test-samples", "20", "--threads", "1", "--seeds", "2"]
-    processes = [
-        subprocess.Popen([*command, "--out", "c"], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    outputs = [process.communicate()[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0]
+def test_two_processes_share_the_runs(tmp_path, capsys):
+    """This one, and another that has begun."""
+    command = ["compare", "mnist", "--methods", "adam,sgd", "--no-tune", "--epochs", "1", "--seeds", "2"]
+    command += ["--samples", "100", "--test-samples", "20", "--threads", "1", "--out", "c"]
+    other = subprocess.Popen(
+        [sys.executable, "-m", "torchtagi", *command], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    while other.poll() is None and not (tmp_path / "c/comparison.json").is_file():
+        time.sleep(0.005)
+    assert tagi(command) == 0
+    outputs = [capsys.readouterr().out, other.communicate(timeout=120)[0]]
+    assert other.returncode == 0
     trained = [re.findall(r"^(\S+): epoch 1,", output, re.MULTILINE) for output in outputs]
     names = [f"{method}/seed{seed}" for method in ("adam", "sgd") for seed in (0, 1)]
     assert sorted(trained[0] + trained[1]) == sorted(names)
