@@ -54,8 +54,7 @@ def convert(net: nn.Module, *, from_weights: bool = False, prior_std: float = PR
     variances are `prior_std`² times those of a new layer: prior_std²/fan_in for weights and biases of linear and
     convolutional layers, prior_std²/features for the affine part of norms. So `prior_std` says how far the weights
     may move, and 1 lets them go as far as those of a network that starts from nothing. Calibrating the prior leaves
-    them alone. A new last layer in place of the old one is best with `mean_gain=0`, as models make it: random
-    weights behind trained features are noise. Without `from_weights`, `prior_std` means nothing.
+    them alone. Without `from_weights`, `prior_std` means nothing.
     """
     require_positive("prior_std", prior_std)
     copies: dict[int, Any] = {}  # deepcopy takes these in place of the modules with these ids

@@ -7,7 +7,6 @@ from typing import Any
 from torch import nn
 
 from torchtagi.nn.affine import Affine, ConvolutionLayer, Linear
-from torchtagi.parameter import gaussian_parameters, ordinary_parameters
 
 
 def last_layer(net: nn.Module, outputs: int | None = None) -> tuple[str, Affine]:
@@ -42,8 +41,6 @@ def with_outputs(net: nn.Module, written: int, needed: int) -> nn.Module:
     like = layer.weight.mean
     fresh: Any = type(layer)(**options, device=like.device, dtype=like.dtype)
     fresh.train(layer.training)
-    if ordinary_parameters(net) or any(part.given for part in gaussian_parameters([net])):
-        fresh.weight.mean.data.zero_()  # behind trained features random means are noise that has to be unlearned
     if isinstance(layer, ConvolutionLayer):
         fresh.product.precision = layer.product.precision
     if not name:
