@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test lint types check docs clean
 
 demo: $(READY)
-	$(BIN)/tagi train mnist --epochs 1 --run runs/demo --overwrite
+	$(BIN)/tagi train mnist --epochs 1 --out runs/demo --overwrite
 
 test: $(READY)
 	$(BIN)/python -m pytest
