@@ -511,6 +511,6 @@ def load(path: str | Path, net: nn.Module | None = None) -> Classifier | Regress
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: its model cannot be built ({error})") from error
     model.restore(path)
-    model.net.eval()
-    model.likelihood.eval()
+    for part in (model.net, model.likelihood, model.link):
+        part.eval()
     return model

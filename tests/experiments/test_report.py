@@ -87,6 +87,7 @@ def test_page_says_what_the_run_is(reported):
         "mnist · cnn · default-samples480-test300 · seed 0",
         f"{row['error']:.2f} %",
         f"{row['nll']:.4f}",
+        f"{row['samples_per_second']:,.0f}",
         "1.88 %",
         "0.64 %",
         "207,219 weights",

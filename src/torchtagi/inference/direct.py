@@ -78,7 +78,7 @@ def is_alone(net: nn.Module, likelihood: nn.Module, update: Update, x: Gaussian)
         and function_of(net.forward) in FORWARDS
         and function_of(likelihood.forward) is Observer.forward
         and update.process_group is None
-        and not update.is_watched()
+        and not update.has_hooks()
         and x.plain is None
         and not x.mean.requires_grad
         and torch.is_grad_enabled()

@@ -212,18 +212,18 @@ class Update(torch.optim.Optimizer):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Apply the messages. A closure is evaluated first, with messages on; its value is returned."""
-        return (self.watched_step if self.is_watched() else self.bare_step)(closure)
+        watched = self.has_hooks() or profiler_enabled()
+        return (self.watched_step if watched else self.bare_step)(closure)
 
     # Torch wraps every optimizer's `step` for hooks and the profiler, unless it is marked as wrapped already. A
     # small network feels it even where nobody looks, so it is done here, where somebody does.
     step.hooked = True  # type: ignore[attr-defined]
 
-    def is_watched(self) -> bool:
+    def has_hooks(self) -> bool:
         return bool(
             self._optimizer_step_pre_hooks
             or self._optimizer_step_post_hooks
             or has_global_optimizer_hook(apart_from=refuse_gaussian_parameters)
-            or profiler_enabled()
         )
 
     def bare_step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -18,12 +18,18 @@ from torchtagi.nn.layer import Layer
 UnitMoments = tuple[Tensor, Tensor, Tensor]
 """Mean and variance of a unit's output, and the gain J."""
 
+threshold_backward = torch.ops.aten.threshold_backward.default
+threshold_backward_into = torch.ops.aten.threshold_backward.grad_input
 leaky_relu_backward = torch.ops.aten.leaky_relu_backward.default
 leaky_relu_backward_into = torch.ops.aten.leaky_relu_backward.grad_input
 
 
 def scaled(values: Tensor, like: Tensor, factor: float, in_place: bool) -> Any:
     """`values` where `like` is above zero, `factor` times them elsewhere."""
+    if factor == 0:  # the faster kernel
+        if in_place:
+            return threshold_backward_into(values, like, 0, grad_input=values)
+        return threshold_backward(values, like, 0)
     if in_place:
         return leaky_relu_backward_into(values, like, factor, False, grad_input=values)
     return leaky_relu_backward(values, like, factor, False)

@@ -52,6 +52,10 @@ def test_a_changed_hyperparameter_shows_in_the_name(changes, setting):
     assert configure("mnist", **changes).setting == setting
 
 
+def test_the_order_of_changes_does_not_matter():
+    assert configure("mnist", noise=0.3, batch_size=8) == configure("mnist", batch_size=8, noise=0.3)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

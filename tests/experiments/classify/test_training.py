@@ -211,10 +211,8 @@ def test_divergence_says_where(digits):
     next(events)
     with torch.no_grad():
         next(training.learner.net.parameters()).fill_(1e38)
-    with pytest.raises((FloatingPointError, ValueError)) as caught:
+    with pytest.raises((FloatingPointError, ValueError), match="epoch 1, batch 2: "):
         next(events)
-    if isinstance(caught.value, FloatingPointError):
-        assert "epoch 1, batch 2" in str(caught.value)
 
 
 def test_saving_needs_a_folder(digits):

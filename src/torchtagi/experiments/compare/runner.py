@@ -26,7 +26,7 @@ from torchtagi.experiments.baselines import BaselineConfig
 from torchtagi.experiments.classify.config import TrainConfig
 from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.compare.study import Study
-from torchtagi.experiments.runs.folder import CONFIG, Row, Run, RunError, as_json, read_json
+from torchtagi.experiments.runs.folder import CONFIG, Row, Run, RunError, as_json, locked, read_json
 from torchtagi.fitting import EpochEnd, Step
 
 COMPARISON, SWEEP = "comparison.json", "sweep.json"
@@ -116,7 +116,13 @@ class Runner:
         return {name: runs[name] for name in configs}
 
     def train(self, name: str, config: AnyConfig, measure: Callable[[Run], Row]) -> None:
-        """Train a run to its end and keep what is measured of it."""
+        """Train a run to its end and keep what is measured of it; `tagi train` stays out of its folder meanwhile."""
+        with locked(self.folder / name):
+            found = self.trained(name, config, measure)
+        with self.changing() as content:
+            content["runs"][name] = found
+
+    def trained(self, name: str, config: AnyConfig, measure: Callable[[Run], Row]) -> Row:
         training = start_or_resume(self.folder / name, config, self.sets)
         saved = time.monotonic()
         try:
@@ -130,11 +136,9 @@ class Runner:
                 if stop:
                     raise Stopped
             assert training.run is not None
-            found = measure(training.run)
+            return measure(training.run)
         except FloatingPointError as error:
-            found = {"diverged": str(error)}
-        with self.changing() as content:
-            content["runs"][name] = found
+            return {"diverged": str(error)}
 
 
 def start_or_resume(folder: Path, config: AnyConfig, sets: data.TrainTest) -> Training:

@@ -98,7 +98,8 @@ def described(setting: str, changes: dict[str, Any], base: dict[str, Any]) -> st
         value = changes.get(name)
         if value is not None and value != base.get(name):
             setting += f"-{short}{value:g}" if isinstance(value, float) else f"-{short}{value}"
-    return setting + ("-plain" if base.get("augment") and not changes.get("augment", True) else "")
+    augment = changes.get("augment", base.get("augment"))
+    return setting + ("" if augment == base.get("augment") else "-augmented" if augment else "-plain")
 
 
 KINDS: dict[str, Any] = {"int": int, "float": int | float, "str": str, "bool": bool, "None": type(None)}
