@@ -116,7 +116,7 @@ class Runner:
         return {name: runs[name] for name in configs}
 
     def train(self, name: str, config: AnyConfig, measure: Callable[[Run], Row]) -> None:
-        """Train a run to its end and keep what is measured of it; `tagi train` stays out of its folder meanwhile."""
+        """Train a run to its end and keep what is measured of it; its folder is locked meanwhile."""
         with locked(self.folder / name):
             found = self.trained(name, config, measure)
         with self.changing() as content:
