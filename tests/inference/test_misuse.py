@@ -6,6 +6,7 @@ import copy
 import gc
 import math
 import pickle
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -436,9 +437,11 @@ def test_adam_on_the_ordinary_parameters_beside_an_update() -> None:
 def test_an_ordinary_optimizer_of_another_network() -> None:
     loop, ordinary = Loop(), nn.Linear(3, 2).double()
     sgd = torch.optim.SGD(ordinary.parameters(), 0.1)
+    before = ordinary.weight.detach().clone()
     loop.learn()
     (ordinary(X) - Y).square().mean().backward()
     sgd.step()
+    assert not torch.equal(ordinary.weight, before), "its step is not refused"
 
 
 # ---- hooks ---------------------------------------------------------------------------------------------------
@@ -476,8 +479,10 @@ def test_a_network_that_is_gone_takes_nothing_with_it() -> None:
     """The update outlives it, and is discarded after it."""
     loop = Loop()
     update = loop.update
+    gone = weakref.ref(update)
     loop.learn()
     del loop
     gc.collect()
     del update
     gc.collect()
+    assert gone() is None
