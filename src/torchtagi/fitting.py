@@ -17,6 +17,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol
 
 import torch
@@ -26,6 +27,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 from torchtagi.gaussian import Gaussian, cat
 
 CURVE_POINTS = 30  # how finely an epoch's training error is kept: enough to see its shape in a plot
+
+KEPT = -2  # the order by which samples are kept back, among those of the epochs
 
 Row = dict[str, Any]
 Augment = Callable[[Any], Any]
@@ -37,12 +40,12 @@ class Learner(Protocol):
     epochs: int
     """How many it has learned."""
 
-    def get_ready(self, batches: Batches) -> None:
-        """Called before the first epoch of a fit, to look at the data."""
+    def get_ready(self, batches: Batches, epochs: int) -> None:
+        """Called before the first of so many epochs of a fit, to look at the data."""
 
-    def start_epoch(self, epoch: int) -> bool:
-        """Called before the first batch of an epoch, counted from 0, and again if it is resumed in its middle.
-        Returns whether its inputs are to be augmented."""
+    def start_epoch(self, epoch: int, left: int) -> bool:
+        """Called before the first batch of an epoch, counted from 0, and again if it is resumed in its middle; `left`
+        are those to come, this one included. Returns whether its inputs are to be augmented."""
 
     def end_epoch(self) -> None:
         """Called after the last batch."""
@@ -66,6 +69,7 @@ class Batches:
             raise ValueError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
         self.source, self.batch_size, self.seed = source, batch_size, seed
         self.samples: int | None = None
+        self.kept_back = 0
         if isinstance(source, tuple | list) and len(source) == 2:
             sizes = [len(part) for part in source]
             if sizes[0] != sizes[1] or not sizes[0]:
@@ -105,7 +109,32 @@ class Batches:
             raise ValueError("the data are empty: no batch came")
         return concatenated(inputs)[:count], joined(targets)[:count]
 
-    def epoch(self, epoch: int, skip: int = 0) -> Iterator[tuple[Any, Any]]:
+    def keep_back(self, share: float, least: int) -> None:
+        """Let all epochs do without a share of the samples, drawn by the seed, and the last one end with them. Where
+        there would be fewer than `least`, or samples cannot be chosen, there are none."""
+        choose = self.samples is not None and not isinstance(self.source, DataLoader)
+        count = int(share * self.samples) if choose and self.samples is not None else 0
+        self.kept_back = count if count >= least else 0
+
+    def kept(self, start: int, count: int) -> tuple[Any, Any]:
+        """Some of the samples that were kept back, starting again after the last of them."""
+        rows = self.kept_rows()
+        return self.rows_of(rows[torch.arange(start, start + count) % len(rows)])
+
+    def kept_rows(self) -> Tensor:
+        assert self.samples is not None
+        return epoch_order(self.samples, self.seed, KEPT)[: self.kept_back]
+
+    def length(self, last: bool) -> int | None:
+        """How many samples an epoch shows."""
+        return None if self.samples is None else self.samples - (0 if last else self.kept_back)
+
+    def rows_of(self, rows: Tensor) -> tuple[Any, Any]:
+        if isinstance(self.source, tuple | list):
+            return taken(self.source[0], rows), taken(self.source[1], rows)
+        return pair_of(default_collate([self.source[row] for row in rows.tolist()]))
+
+    def epoch(self, epoch: int, skip: int = 0, last: bool = True) -> Iterator[tuple[Any, Any]]:
         """The batches of an epoch, counted from 0, but for the first `skip`."""
         if isinstance(self.source, DataLoader):
             for number, batch in enumerate(self.source):
@@ -114,12 +143,11 @@ class Batches:
             return
         assert self.samples is not None
         order = epoch_order(self.samples, self.seed, epoch)
-        for start in range(skip * self.batch_size, self.samples, self.batch_size):
-            rows = order[start : start + self.batch_size]
-            if isinstance(self.source, tuple | list):
-                yield taken(self.source[0], rows), taken(self.source[1], rows)
-            else:
-                yield pair_of(default_collate([self.source[row] for row in rows.tolist()]))
+        if self.kept_back:
+            kept = self.kept_rows()
+            order = torch.cat([order[~torch.isin(order, kept)], *([kept] if last else [])])
+        for start in range(skip * self.batch_size, len(order), self.batch_size):
+            yield self.rows_of(order[start : start + self.batch_size])
 
 
 def sized(source: Any) -> int | None:
@@ -163,6 +191,7 @@ def concatenated(parts: list[Any]) -> Any:
     return cat(parts) if isinstance(parts[0], Gaussian) else torch.cat([torch.as_tensor(part) for part in parts])
 
 
+@lru_cache(maxsize=2)
 def epoch_order(samples: int, seed: int, epoch: int) -> Tensor:
     """A permutation that depends on `(seed, epoch)` alone. The pair is hashed, because neighbouring seeds and
     epochs must not share orders, as `seed + epoch` would."""
@@ -220,7 +249,7 @@ class Fit:
     ) -> None:
         if not isinstance(epochs, int) or epochs < 1:
             raise ValueError(f"epochs must be a whole number of at least 1, got {epochs!r}")
-        learner.get_ready(batches)
+        learner.get_ready(batches, epochs)
         self.learner, self.batches, self.augment, self.validate = learner, batches, augment, validate
         self.last = learner.epochs + epochs
         self.sums = EpochSums()
@@ -234,14 +263,16 @@ class Fit:
     @property
     def samples_left(self) -> int | None:
         """From the beginning of this epoch on."""
-        return None if self.batches.samples is None else self.batches.samples * (self.last - self.learner.epochs)
+        whole, others = self.batches.length(True), self.batches.length(False)
+        left = self.last - self.learner.epochs
+        return None if whole is None or others is None else whole + others * (left - 1)
 
     def events(self) -> Iterator[Step | EpochEnd]:
         """Go on to the end; each event comes at a moment whose position can be kept."""
         learner = self.learner
         while not self.done:
             sums, epoch = self.sums, learner.epochs
-            augment = self.augment if learner.start_epoch(epoch) else None
+            augment = self.augment if learner.start_epoch(epoch, self.last - epoch) else None
             for x, y in self.batches_left():
                 start = time.perf_counter()
                 try:
@@ -251,7 +282,8 @@ class Fit:
                 self.add(len(x), errors, report, time.perf_counter() - start)
                 error_so_far = learner.training_error(sums.errors, sums.samples)
                 rate = sums.samples / sums.seconds
-                yield Step(epoch + 1, len(x), sums.samples, self.batches.samples, error_so_far, report, rate)
+                of_samples = self.batches.length(epoch + 1 == self.last)
+                yield Step(epoch + 1, len(x), sums.samples, of_samples, error_so_far, report, rate)
             yield self.finish_epoch()
 
     def add(self, samples: int, errors: float, report: Row, seconds: float) -> None:
@@ -278,7 +310,8 @@ class Fit:
             torch.set_rng_state(self.order_state)
         else:
             self.order_state = now
-        left = self.batches.epoch(self.learner.epochs, self.sums.batches)
+        epoch = self.learner.epochs
+        left = self.batches.epoch(epoch, self.sums.batches, last=epoch + 1 == self.last)
         first = next(left, None)
         if self.sums.batches:
             torch.set_rng_state(now)  # what was drawn to find the place again was drawn before

@@ -54,6 +54,8 @@ from torchtagi.standardising import Standardiser
 PRIOR_INPUTS = 16
 SCALE_ROWS = 10_000  # of the training data say what the scales of inputs and targets are
 SCORE_EVERY = 10  # chunks: how often the average is asked beforehand; each time costs half a step
+SETTLING = 4  # epochs at the end of a fit in which steps become shorter
+KEPT_BACK, LEAST_KEPT = 0.02, 100  # share of a fit's images, and how few say too little of a link
 NOISE_FLOOR = 0.01  # of a learned noise, in units of ±1 codes and of standardised targets
 PREDICTION_BATCH = 200  # as fast as 1000, whose large tensors are given back to the system and fetched again
 SAVE_SECONDS = 300.0  # no more than this is lost if a fit with a checkpoint is killed
@@ -66,7 +68,7 @@ class Model(ABC):
         for parameter in ordinary_parameters(net):
             parameter.requires_grad_(False)  # ordinary layers are features here; they do not learn
         self.net, self.likelihood = net, likelihood
-        self.epochs = 0
+        self.epochs, self.observations, self.new = 0, 0, True
         self.calibrated = any(part.learned for part in gaussian_parameters([net]))
         self.convolutional = any(isinstance(part, ConvolutionLayer) for part in net.modules())
         if self.convolutional:  # the layout in which they are fastest; bits depend on it
@@ -132,7 +134,7 @@ class Model(ABC):
 
     # ---- learning -------------------------------------------------------------------------------------------
 
-    def get_ready(self, batches: Batches) -> None:
+    def get_ready(self, batches: Batches, epochs: int) -> None:
         """Before the first epoch of a fit: fit the prior to the first inputs."""
         if not self.calibrated:
             self.calibrate(self.prepared(batches.first(PRIOR_INPUTS)[0]))
@@ -142,15 +144,18 @@ class Model(ABC):
         self.calibrated = True
         self.predicting.load_state_dict(self.net.state_dict())
 
-    def start_epoch(self, epoch: int) -> bool:
+    def start_epoch(self, epoch: int, left: int) -> bool:
         self.start_learning(new=epoch == 0)
+        self.posterior.settling = left <= min(SETTLING, (epoch + left) // 2)
         return epoch > 0
 
     def start_learning(self, new: bool) -> None:
         """`new` says that the observations to come have not been seen before."""
         self.net.train()
         self.likelihood.train()
-        self.posterior.count_sharing = new
+        self.posterior.count_sharing = self.new = new
+        self.posterior.settling = False
+        self.likelihood.repeats = not new
 
     def end_epoch(self) -> None:
         self.epochs += 1
@@ -166,6 +171,8 @@ class Model(ABC):
             nonlocal errors
             errors += self.error(z, targets)
             self.score_link(inputs, targets)
+            if self.posterior.repeats is not None:
+                self.posterior.repeats = self.observations if self.replaces_repeats() else math.inf
 
         def after() -> None:
             nonlocal steps
@@ -176,7 +183,12 @@ class Model(ABC):
                 self.average.follow()
 
         condition(self.net, self.likelihood, self.posterior, x, y, self.chunk_size(len(x)), before, after)
+        self.observations += len(x) if self.new else 0
         return errors, {name: total / steps for name, total in report.items()}
+
+    def replaces_repeats(self) -> bool:
+        """Whether what is learned now takes the place of what the same observations said before."""
+        return False
 
     def chunk_size(self, samples: int) -> int:
         return CHUNK
@@ -277,6 +289,7 @@ class Model(ABC):
     def save(self, path: str | Path, **extra: Any) -> None:
         """Write everything that this model is into one file, atomically; `load` gives it back."""
         content = {"model": self.description(), "epochs": self.epochs, "calibrated": self.calibrated, **extra}
+        content["observations"] = self.observations
         content["averaged"] = 0 if self.average is None else self.average.count
         content["learned"] = any(part.learned for part in gaussian_parameters([self.net]))
         files.save(path, self.predicting, self.link, content, **self.learning_parts())
@@ -294,6 +307,7 @@ class Model(ABC):
             self.likelihood.load_state_dict(self.link.state_dict())
         try:
             self.epochs, self.calibrated = int(extra["epochs"]), bool(extra["calibrated"])
+            self.observations = int(extra["observations"])
             if self.average is not None:
                 self.average.count = int(extra["averaged"])
             for part in gaussian_parameters([self.net]):
@@ -318,6 +332,8 @@ class Classifier(Model):
 
     likelihood: HierarchicalClassification
     link: HierarchicalClassification
+    held_out: Batches | None = None
+    """The data of a fit that keeps some of them back."""
 
     def __init__(self, net: nn.Module, classes: int | Sequence[Any], *, noise: str | float = "learned") -> None:
         self.classes = None if isinstance(classes, int) else [getattr(c, "item", lambda c=c: c)() for c in classes]
@@ -357,10 +373,22 @@ class Classifier(Model):
             "link_noise_std": math.sqrt(self.link.predictive_noise_var.item()),
         }
 
+    def get_ready(self, batches: Batches, epochs: int) -> None:
+        """Keep some images back, if others are to be learned more than once."""
+        super().get_ready(batches, epochs)
+        if epochs > 1 and self.average is not None:
+            batches.keep_back(KEPT_BACK, LEAST_KEPT)
+        self.held_out = batches if batches.kept_back else None
+
     def score_link(self, x: Any, y: Tensor) -> None:
-        if self.average is not None and self.average.count % SCORE_EVERY == 1:
-            with torch.no_grad():
-                self.link.score_link(self.predicting(x), y)
+        if self.average is None or self.average.count % SCORE_EVERY != 1:
+            return
+        if self.held_out is not None:
+            start = self.average.count // SCORE_EVERY * CHUNK
+            inputs, labels = self.held_out.kept(start, CHUNK)
+            x, y = self.prepared(inputs), self.encoded(labels)
+        with torch.no_grad():
+            self.link.score_link(self.predicting(x), y, new=self.new or self.held_out is not None)
 
     def predict(self, x: Any) -> ClassPrediction:
         """Class probabilities with both uncertainties."""
@@ -407,12 +435,31 @@ class Regressor(Model):
             net = Sequential(with_outputs(net, self.targets, 2 * self.targets), EvenExp())
         super().__init__(net, HeteroscedasticRegression())
 
-    def get_ready(self, batches: Batches) -> None:
+    def start_inference(self) -> None:
+        super().start_inference()
+        self.posterior.repeats = math.inf
+
+    def replaces_repeats(self) -> bool:
+        """Once a noise is seen in the errors. Before that the predicted variance alone is larger than they are:
+        what the data say has not been learned yet, and goes on being learned from."""
+        residual_var = getattr(self.likelihood, "residual_var", None)
+        return not self.new and (residual_var is None or bool((residual_var > self.likelihood.noise_var).any()))
+
+    def learning_parts(self) -> dict[str, nn.Module]:
+        """The prior, too, to which repeats return."""
+        return super().learning_parts() | ({"prior": Prior(self.posterior)} if self.posterior.state else {})
+
+    def restore(self, path: str | Path) -> Row:
+        if "prior" in files.read(path)[0]["architecture"]:
+            self.posterior.keep_prior()  # to be overwritten
+        return super().restore(path)
+
+    def get_ready(self, batches: Batches, epochs: int) -> None:
         """Find the scales of inputs and targets first."""
         if not self.calibrated:
             self.observe(*batches.first(SCALE_ROWS))
             self.scale_of_x.settled = self.scale_of_y.settled = True
-        super().get_ready(batches)
+        super().get_ready(batches, epochs)
 
     def update(self, x: Any, y: Any) -> Row:
         if not self.scale_of_y.settled:
@@ -483,6 +530,16 @@ class Regressor(Model):
         self.flat = bool(described["flat"])
         self.scale_of_x.read_json(described["x"])
         self.scale_of_y.read_json(described["y"])
+
+
+class Prior(nn.Module):
+    """The prior that an update keeps, as a part of a file."""
+
+    def __init__(self, update: Update) -> None:
+        super().__init__()
+        for number, part in enumerate(update.parameters):
+            for name, tensor in update.state[part.var].items():
+                self.register_buffer(f"{name}_{number}", tensor)
 
 
 def gaussian(net: nn.Module) -> nn.Module:

@@ -36,6 +36,11 @@ class BatchStatistics(NamedTuple):
         """The mean of r²/(v+R): near 1 where the predicted variance is right."""
         return self.explained / max(self.observations, 1.0)
 
+    @property
+    def noise_share(self) -> float:
+        """κ = Σ R u² / Σ (v+R) u²: how much of the errors the model takes for noise."""
+        return max(1 - self.own_var / self.explained, 0.0) if self.explained > 0 else 0.0
+
 
 class Call:
     """One forward pass of the network. Several heads may learn of the same batch entries, which count once."""

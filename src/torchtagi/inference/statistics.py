@@ -93,6 +93,13 @@ class Statistics:
         foreach_add_(ratios, 1.0 - share)
         foreach_div_(self.vars, ratios)
 
+    def pull(self, share: float, state: dict[Tensor, Any]) -> None:
+        """Let a share of the means return: m⁺ = m + share (s/s₀)(m₀ − m)."""
+        share = min(share, 1.0)
+        for mean, var, owner in zip(self.means, self.vars, self.owners, strict=True):
+            prior_mean, prior = (local(state[owner][name]).to(var) for name in ("prior_mean", "prior"))
+            mean.addcmul_(prior_mean - mean, var / prior, value=share)
+
 
 def squared_length(parameters: Iterable[GaussianParameter], sharded: bool) -> float:
     """Σ s g² over the parameters whose means got a message."""

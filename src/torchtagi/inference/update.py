@@ -41,13 +41,22 @@ variance. Three rules apply it:
              while its generator learns) are noise to the others, and noise that a batch shares. Its variance along
              u is read from the messages on them like q itself, and added to it in α: q + q_frozen + Σ R u².
 
-Whatever the rule, nothing is ever forgotten: what a sample said about a weight holds for ever, though the rest of
-the network, or the world, was another one then. A forgetting `horizon` of M samples lets the precision that was
-gained fade by 1/M with each sample, back towards the prior's s₀. After a step on n of them
+Whatever the rule, an observation counts as a new one and holds for ever. Two things may take back a share of what
+was learned, f = n/M in a step on n samples, back towards the prior N(m₀, s₀):
 
-                 1/s⁺ = (1 − n/M)/s + (n/M)/s₀
+                 1/s⁺ = (1 − f)/s + f/s₀
 
-             and the means stay where they are.
+`horizon`    M samples are remembered: for a world that drifts. The means stay where they are.
+
+`repeats`    there are M observations, and those of this step were learned before. Together they are one averaged
+             site (stochastic expectation propagation: Li, Hernández-Lobato & Turner, 2015); each takes its M-th part
+             away and puts its new message in its place. Of the means, too:
+
+                 m⁺ = m + α κ f (s⁺/s₀)(m₀ − m),        κ = Σ R u² / Σ (v+R) u²
+
+             Without α and κ that would be the site's share for a single weight. The messages on many are shortened
+             by both, R/(v+R) of an observation's own and α of the batch's; shortened alike, pull and messages
+             balance where Σ J r/R = (m − m₀)/s₀, at the posterior mean, however long the steps are.
 
 docs/maths.md has the derivation and the measurements behind the constants.
 """
@@ -98,7 +107,8 @@ class Update(torch.optim.Optimizer):
     and that output which stay as they are, but whose uncertainty the coherent rule has to count; let messages reach
     their means (`requires_grad`). `count_sharing=False` leaves ρ of the coherent rule at 1. `horizon` is the number
     of samples after which what was learned has faded, none unless given; the variances at construction are the
-    prior's.
+    prior's. `repeats=math.inf` keeps the prior at the first step, so that `update.repeats = len(data)` can say later
+    that all that comes has been learned before.
 
     After a step `report` holds `alpha`, the fraction applied; `innovation`, the mean of r²/(v+R), near 1 where the
     predicted variance is right; `clipped` and `floored`, how many entries a bound on their mean's or variance's
@@ -124,6 +134,7 @@ class Update(torch.optim.Optimizer):
         frozen: Iterable[nn.Module] = (),
         count_sharing: bool = True,
         horizon: float | None = None,
+        repeats: float | None = None,
     ) -> None:
         if not isinstance(net, nn.Module):
             raise TypeError(f"Update takes the network, Update(net), not its parameters; got {type(net).__name__}")
@@ -131,19 +142,21 @@ class Update(torch.optim.Optimizer):
             raise ValueError(f"rule must be one of {', '.join(RULES)}, got {rule!r}")
         if horizon is not None and not (horizon >= 1 and math.isfinite(horizon)):
             raise ValueError(f"horizon must be a number of samples, at least 1, got {horizon}")
+        if repeats is not None and not repeats >= 1:
+            raise ValueError(f"repeats must be a number of observations, at least 1, got {repeats}")
         self.parameters = gaussian_parameters([net])
         if not self.parameters:
             raise ValueError("Update needs at least one GaussianParameter, and found none in the network given")
         self.frozen = gaussian_parameters(frozen)
-        self.rule, self.horizon = rule, horizon
+        self.rule, self.horizon, self.repeats = rule, horizon, repeats
         self.count_sharing = count_sharing and rule == "coherent"
         self.process_group, self.sharded, self.averaged_over = parallelism(net)
         super().__init__(self.tensors, {"lr": require_fraction(lr)})
         if horizon is not None:
-            for part in self.parameters:
-                self.state[part.var]["prior"] = part.var.detach().clone()
+            self.keep_prior()
         self.report: dict[str, float] = {}
         self.sharing: list[float] = []
+        self.settling = False  # whether variances count repeats as new, so that steps become shorter
         self.applied = False  # whether the messages that are there have been applied
         self.record = Record()
         handle = (net if outputs is None else outputs).register_forward_hook(OutputHook(self))
@@ -156,9 +169,17 @@ class Update(torch.optim.Optimizer):
             raise TypeError("an Update has the parameters of its network; make an Update for the other one")
         super().add_param_group(param_group)
 
+    def keep_prior(self) -> None:
+        """What the parameters are now is what they return to."""
+        for part in self.parameters:
+            mean, var = part.pair()
+            self.state[var]["prior"] = var.detach().clone()
+            if self.repeats is not None:
+                self.state[var]["prior_mean"] = mean.detach().clone()
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch's; without a prior in the state the one at construction stays."""
-        priors = {part.var: self.state[part.var] for part in self.parameters if self.horizon is not None}
+        """As torch's; without a prior in the state the one that is kept already stays."""
+        priors = {part.var: self.state[part.var] for part in self.parameters if part.var in self.state}
         super().load_state_dict(state_dict)
         for var, prior in priors.items():
             if "prior" not in self.state[var]:
@@ -250,6 +271,8 @@ class Update(torch.optim.Optimizer):
                 "out of range, or the network's variances have run off"
             )
         self.claim_parameters()
+        if self.repeats is not None and not self.state:
+            self.keep_prior()
         alpha = self.line_search(batch, q, q_frozen) if self.rule == "coherent" else 1.0
         self.sharing = sharing_factors(shared, batch.innovation, weights.positions) if shared else []
         weights.take_factors(self.sharing)
@@ -257,8 +280,13 @@ class Update(torch.optim.Optimizer):
         if weights.means:
             apply = {"paper": self.paper, "capped": self.capped, "coherent": self.coherent}[self.rule]
             clipped, floored = apply(weights, alpha * lr, batch)
-            if self.horizon is not None and batch.observations:
-                weights.forget(min(1.0, lr) * batch.samples / self.horizon, self.state)
+            remembered = min(self.horizon or math.inf, self.repeats or math.inf)
+            if remembered < math.inf and batch.observations:
+                share = min(1.0, lr) * batch.samples / remembered
+                if not self.settling:
+                    weights.forget(share, self.state)
+                if self.repeats is not None and self.repeats < math.inf:
+                    weights.pull(alpha * batch.noise_share * share, self.state)
         self.report = {"alpha": alpha * lr, "innovation": batch.innovation, "clipped": clipped, "floored": floored}
         self.record.entries.clear()
         self.applied = True

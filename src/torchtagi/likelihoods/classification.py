@@ -91,47 +91,44 @@ class HierarchicalClassification(LabelLikelihood):
         self.outputs = self.levels[-1].stop
         """How many outputs the network must have: the nodes of the tree."""
 
-    def paths(self, labels: Tensor, z: Gaussian) -> tuple[Tensor, Tensor]:
+    def paths(self, labels: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """(N, L) twice: the nodes on the paths of these labels, and the signs observed there."""
-        nodes, signs = stored_paths(self.classes, z.dtype, z.device)
+        nodes, signs = stored_paths(self.classes, like.dtype, like.device)
         labels = labels.long()
         return nodes.index_select(0, labels), signs.index_select(0, labels)
 
     def message(self, z: Gaussian, y: Tensor) -> Message:
-        require_output("z", z, self.outputs)
-        require_labels("labels", y, len(z), self.classes)
-        target = torch.zeros_like(z.mean).scatter_(1, *self.paths(y, z))
+        target = torch.zeros_like(z.mean).scatter_(1, *self.paths(self.check(z, y), z.mean))
         observed = target.bool()
         if self.training:
-            self.score_link(z, y)
+            self.score_link(z, y, new=False)
         return observe(z, target, self.training_noise_var(z, target, observed), observed)
 
     def predict(self, z: Gaussian) -> ClassPrediction:
         require_output("z", z, self.outputs)
         with torch.no_grad():
-            var, noise = z.variance, self.predictive_noise_var
-            margin = z.mean / (var + noise).sqrt()
+            var, noise = self.predictive_scale * z.variance, self.predictive_noise_var
+            margin = self.margin(z)
             probs = self.log_probs(z).exp()
             total = probs * (1 - probs)
             squared = torch.special.ndtr(margin) - 2 * owens_t(margin, torch.rsqrt(1 + 2 * var / noise))
             epistemic = torch.minimum(self.epistemic_variance(probs, margin, squared), total)
         return ClassPrediction(probs, epistemic, total - epistemic)
 
-    def log_prob(self, z: Gaussian, labels: Tensor) -> Tensor:
+    def check(self, z: Gaussian, labels: Tensor) -> Tensor:
         require_output("z", z, self.outputs)
         require_labels("labels", labels, len(z), self.classes)
-        return self.log_prob_given(z, labels, self.predictive_noise_var)
+        return labels
 
     def log_probs(self, z: Gaussian) -> Tensor:
         """(N, C), normalised: what `predict` gives without the two uncertainties, at a fraction of the cost."""
         require_output("z", z, self.outputs)
-        margin = z.mean / (z.variance + self.predictive_noise_var).sqrt()
+        margin = self.margin(z)
         return self.along_paths(torch.special.log_ndtr(margin), torch.special.log_ndtr(-margin)).log_softmax(-1)
 
-    def log_prob_given(self, z: Gaussian, labels: Tensor, noise_var: Tensor) -> Tensor:
+    def log_prob_at(self, margin: Tensor, labels: Tensor) -> Tensor:
         """Of a label alone: its own path and the last class's, not all C."""
-        margin = z.mean / (z.variance + noise_var).sqrt()
-        nodes, signs = self.paths(labels, z)
+        nodes, signs = self.paths(labels, margin)
         path = margin.gather(-1, nodes.expand(*margin.shape[:-1], -1)) * signs
         log_prob: Tensor = torch.special.log_ndtr(path).sum(-1) - self.log_mass(margin)
         return log_prob

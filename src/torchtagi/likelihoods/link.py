@@ -1,12 +1,13 @@
-"""The noise of the probit link between an output and its label, learned by the labels' own likelihood.
+"""The probit link between an output and its label, learned by the labels' own likelihood.
 
-A label is learned from as a ±1 seen through Gaussian noise, and predicted as P(+1) = Φ(m/√(v + R)). One noise does
-not serve both well. The messages want the second moment of the innovations; the prediction wants to be right about
-the rare outputs that lie far on the wrong side, whose tails are heavier than that moment's Gaussian. So R of the
-prediction is chosen as forecasters do: of a ladder of candidates, the one that has given the labels, each before it
-was learned from, the highest probability.
+A label is learned from as a ±1 seen through Gaussian noise, and predicted as P(+1) = Φ(m/√(c v + R)). What serves the
+messages does not serve the prediction. Messages want the second moment of the errors; the prediction wants to be right
+about the rare outputs that lie far on the wrong side, whose tails are heavier than that moment's Gaussian. And v is a
+sum over weights as if they were independent. Where data are few, or the network is deep, what they know together is
+more, and v is larger than the errors. So R and c ≤ 1 of the prediction are chosen as forecasters do: of a grid of
+candidates, those that have given the labels, each before it was learned from, the highest probability.
 
-    score_k ← (1 − ρ) score_k − ρ mean log P(label | R_k)
+    score_k ← (1 − ρ) score_k − ρ mean log P(label | c_k, R_k)
 
 The score averages over the later half of all labels, and over about MEMORY of them at most.
 """
@@ -23,34 +24,54 @@ from torchtagi.gaussian import Gaussian
 from torchtagi.likelihoods.observation import Likelihood
 
 STEP = math.sqrt(2)
-CANDIDATES = tuple(0.025 * STEP**k for k in range(14))  # 0.025 … 2.3: far below and above the labels' ±1
+CANDIDATES = tuple(0.025 * STEP**k for k in range(14))  # √R: 0.025 … 2.3, far below and above the labels' ±1
+SCALES = (1.0, 0.5, 0.25, 0.125, 0.0625)  # c
 MEMORY = 20_000.0  # labels: at an error of 1 %, what 200 mistakes have to say
 
 
 class LabelLikelihood(Likelihood):
-    """A likelihood of labels: with `learn_noise`, its predictions have a noise of their own."""
+    """A likelihood of labels: with `learn_noise`, its predictions have a link of their own."""
 
     link_scores: Tensor | None
+    """(scales, noises)."""
     labels_seen: Tensor | None
 
     def __init__(self, noise_std: Any = 1.0, learn_noise: bool = False) -> None:
         super().__init__(noise_std, learn_noise)
-        self.register_buffer("link_scores", torch.zeros(len(CANDIDATES)) if learn_noise else None)
+        self.register_buffer("link_scores", torch.zeros(len(SCALES), len(CANDIDATES)) if learn_noise else None)
         self.register_buffer("labels_seen", torch.zeros(()) if learn_noise else None)
 
-    def log_prob_given(self, z: Gaussian, labels: Tensor, noise_var: Tensor) -> Tensor:
-        """log P(label), one for each sample, with this noise; of noises (K, 1, 1) one row for each."""
+    def log_prob_at(self, margin: Tensor, labels: Tensor) -> Tensor:
+        """log P(label), one for each sample, from the margins m/√(c v + R) of the outputs; dimensions in front of
+        those of a batch stay."""
         raise AssertionError("each likelihood of labels says how they follow from its outputs")
 
+    def log_prob(self, z: Gaussian, labels: Tensor) -> Tensor:
+        known = self.check(z, labels)
+        return self.log_prob_at(self.margin(z), known)
+
+    def check(self, z: Gaussian, labels: Tensor) -> Tensor:
+        """The labels as `log_prob_at` takes them."""
+        raise AssertionError("each likelihood of labels has labels of its own")
+
+    def margin(self, z: Gaussian) -> Tensor:
+        return z.mean / (self.predictive_scale * z.variance + self.predictive_noise_var).sqrt()
+
     @torch.no_grad()
-    def score_link(self, z: Gaussian, labels: Tensor) -> None:
-        """Note how well each candidate foretold these labels; call it before learning from them."""
+    def score_link(self, z: Gaussian, labels: Tensor, new: bool = True) -> None:
+        """Note how well each candidate foretold these labels; call it before learning from them. Labels that are not
+        new were known, and would have v as small as can be: they say nothing for a c below 1."""
         if self.link_scores is None or self.labels_seen is None:
             return
-        noise_var = torch.tensor(CANDIDATES, dtype=z.dtype, device=z.device).square().view(-1, *[1] * z.ndim)
-        scores = -self.log_prob_given(z, labels, noise_var).mean(1).to(self.link_scores.dtype)
-        if not bool(torch.isfinite(scores).all()):  # an output far out of range says nothing of the noise
+        ones = [1] * z.ndim
+        noise_var = torch.tensor(CANDIDATES, dtype=z.dtype, device=z.device).square().view(-1, *ones)
+        scales = torch.tensor(SCALES, dtype=z.dtype, device=z.device).view(-1, 1, *ones)
+        margins = z.mean / (scales * z.variance + noise_var).sqrt()
+        scores = -self.log_prob_at(margins, labels).mean(-1).to(self.link_scores.dtype)
+        if not bool(torch.isfinite(scores).all()):  # an output far out of range says nothing of the link
             return
+        if not new:
+            scores[1:] = scores[0] + 1
         self.labels_seen += len(labels)
         window = min(max(self.labels_seen.item() / 2, len(labels)), MEMORY)
         self.link_scores.lerp_(scores, min(1.0, len(labels) / window))
@@ -58,9 +79,22 @@ class LabelLikelihood(Likelihood):
     @property
     def predictive_noise_var(self) -> Tensor:
         """The noise to predict with: the link's, if it is learned; never below `noise_std`."""
+        best = self.best_link()
+        return super().predictive_noise_var if best is None else self.noise_var.clamp_min(best[1] ** 2)
+
+    @property
+    def predictive_scale(self) -> float:
+        """c, by which predictions multiply the outputs' variance."""
+        best = self.best_link()
+        return 1.0 if best is None else best[0]
+
+    def best_link(self) -> tuple[float, float] | None:
+        """c and √R of the lowest score, if labels have been scored."""
         if self.link_scores is None or self.labels_seen is None or not self.labels_seen.item():
-            return super().predictive_noise_var
-        return self.noise_var.clamp_min(lowest(self.link_scores.tolist()) ** 2)
+            return None
+        rows: list[list[float]] = self.link_scores.tolist()
+        best = min(range(len(rows)), key=lambda row: min(rows[row]))
+        return SCALES[best], lowest(rows[best])
 
 
 def lowest(scores: list[float]) -> float:

@@ -25,6 +25,7 @@ from torchtagi.checks import require_floating, require_positive
 from torchtagi.gaussian import Gaussian
 
 NOISE_WINDOW = 1600.0  # observations; 100 batches of 16 on one output
+FIRST_WINDOW = 50.0  # observations that the prior guess of a learned noise counts for
 LOG_TWO_PI = math.log(2 * math.pi)
 
 
@@ -122,6 +123,12 @@ class Likelihood(Observer):
 
     noise_var: Tensor
     residual_var: Tensor | None
+    """What the errors hold beyond the predicted variance; below zero where the predicted variance is too large."""
+    error_var: Tensor | None
+    """What a new observation's error holds beyond the predicted variance."""
+    errors_seen: Tensor | None
+    repeats = False
+    """Whether what is observed has been learned before."""
 
     def __init__(self, noise_std: float | Sequence[float] | Tensor = 1.0, learn_noise: bool = False) -> None:
         super().__init__()
@@ -131,6 +138,8 @@ class Likelihood(Observer):
         self.register_buffer("noise_var", std.square())
         # the prior guess 1 is the variance of a ±1 code and of a standardised target
         self.register_buffer("residual_var", torch.ones_like(std) if learn_noise else None)
+        self.register_buffer("error_var", torch.ones_like(std) if learn_noise else None)
+        self.register_buffer("errors_seen", torch.zeros_like(std) if learn_noise else None)
 
     @property
     def noise_std(self) -> Tensor:
@@ -151,33 +160,41 @@ class Likelihood(Observer):
     @property
     def predictive_noise_var(self) -> Tensor:
         """The noise that predictions assume."""
-        return self.learned_noise_var
+        return self.noise_var if self.error_var is None else torch.maximum(self.noise_var, self.error_var)
 
     @torch.no_grad()
     def training_noise_var(self, z: Gaussian, target: Tensor, observed: Tensor | None) -> Tensor:
         """The noise of this batch's messages.
 
-        A learned noise is what the errors hold beyond the predicted variance, mean r² − mean v, tracked over
-        about 1,600 observations; of each output apart where `noise_std` is one number for each. A batch whose
-        errors are larger than that counts as noisier still.
+        A learned noise is what the errors hold beyond the predicted variance, mean r² − mean v, over the later half
+        of all observations and over about 1,600 at most; of each output apart where `noise_std` is one number for
+        each. A batch whose errors are larger than that counts as noisier still.
+
+        Errors of repeats are smaller than those of new observations will be: with a posterior variance v at the
+        observation, E[r²] = R − v instead of R + v. So predictions assume a noise of mean r² then, the most that can
+        be said without knowing how much of v is real.
         """
         noise_var = self.learned_noise_var
-        if self.residual_var is None or not self.training:
+        if self.residual_var is None or self.error_var is None or self.errors_seen is None or not self.training:
             return noise_var
-        excess = (target - z.mean).square() - z.variance
-        count: Tensor | float
-        if observed is None and not noise_var.ndim:
-            count, batch_var = excess.numel(), excess.mean()
-        else:
-            seen = torch.ones_like(excess) if observed is None else observed.to(excess.dtype)
-            axes = tuple(range(excess.ndim - noise_var.ndim))
-            count = seen.sum(axes)
-            batch_var = torch.where(seen > 0, excess, 0.0).sum(axes) / count
-        batch_var = batch_var.to(noise_var.dtype)
+        square = (target - z.mean).square()
+        seen = torch.ones_like(square) if observed is None else observed.to(square.dtype)
+        axes = tuple(range(square.ndim - noise_var.ndim))
+        count = seen.sum(axes)
+
+        def mean(values: Tensor) -> Tensor:
+            return (torch.where(seen > 0, values, 0.0).sum(axes) / count).to(noise_var.dtype)
+
+        error_var, own_var = mean(square), mean(z.variance)
         # A square may overflow where the error does not, and there may be no observation: neither says anything.
-        batch_var = torch.where(torch.isfinite(batch_var), batch_var, self.residual_var)
-        share = torch.as_tensor(count / NOISE_WINDOW, dtype=noise_var.dtype, device=noise_var.device).clamp(max=1)
-        self.residual_var.lerp_(batch_var, share).clamp_(min=0)
+        finite = torch.isfinite(error_var - own_var)
+        batch_var = torch.where(finite, error_var - own_var, self.residual_var)
+        error_var = torch.where(finite, error_var if self.repeats else batch_var, self.error_var)
+        self.errors_seen += count
+        window = (self.errors_seen / 2).clamp(FIRST_WINDOW, NOISE_WINDOW)
+        share = (count / window).clamp(max=1)
+        self.residual_var.lerp_(batch_var, share)
+        self.error_var.lerp_(error_var, share)
         return torch.maximum(self.learned_noise_var, batch_var)
 
     def config(self) -> dict[str, Any]:

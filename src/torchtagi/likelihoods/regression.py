@@ -38,29 +38,23 @@ class Regression(Likelihood):
 
 
 class Binary(LabelLikelihood):
-    """A label −1 or +1, taken as a noisy observation of the output; P(+1) = Φ(m/√(v + R))."""
+    """A label −1 or +1, taken as a noisy observation of the output; P(+1) = Φ(m/√(c v + R))."""
 
     def message(self, z: Gaussian, y: Tensor) -> Message:
         target = self.check(z, y)
         if self.training:
-            self.score_link(z, target)
+            self.score_link(z, target, new=False)
         return observe(z, target, self.training_noise_var(z, target, None), None)
 
     def predict(self, z: Gaussian) -> Tensor:
         """The probability of +1, one for each output."""
         require_output("z", z)
-        probability: Tensor = torch.special.ndtr(z.mean / (z.variance + self.predictive_noise_var).sqrt())
+        probability: Tensor = torch.special.ndtr(self.margin(z))
         return probability
 
-    def log_prob(self, z: Gaussian, y: Tensor) -> Tensor:
-        target = self.check(z, y)
-        return self.log_prob_given(z, target, self.predictive_noise_var)
-
-    def log_prob_given(self, z: Gaussian, labels: Tensor, noise_var: Tensor) -> Tensor:
-        margin = labels * z.mean / (z.variance + noise_var).sqrt()
-        samples = margin.shape[: margin.ndim - z.ndim + 1]
-        log_prob: Tensor = torch.special.log_ndtr(margin).reshape(*samples, -1).sum(-1)
-        return log_prob
+    def log_prob_at(self, margin: Tensor, labels: Tensor) -> Tensor:
+        log_probs: Tensor = torch.special.log_ndtr(labels * margin)
+        return log_probs.flatten(margin.ndim - labels.ndim + 1).sum(-1)
 
     def check(self, z: Gaussian, y: Tensor) -> Tensor:
         require_output("z", z)

@@ -108,10 +108,10 @@ class Baseline(ABC):
 
     # ---- as a learner in a fit (`fitting`) --------------------------------------------------------------------
 
-    def get_ready(self, batches: Batches) -> None:  # noqa: B027 - there is nothing to look at
+    def get_ready(self, batches: Batches, epochs: int) -> None:  # noqa: B027 - there is nothing to look at
         pass
 
-    def start_epoch(self, epoch: int) -> bool:
+    def start_epoch(self, epoch: int, left: int) -> bool:
         """Images are augmented when TAGI's are: from the second epoch on."""
         return epoch > 0
 

@@ -29,7 +29,7 @@ class PaperClassifier(Classifier):
         self.average = None
         self.predicting, self.link = self.net, self.likelihood
 
-    def start_epoch(self, epoch: int) -> bool:
+    def start_epoch(self, epoch: int, left: int) -> bool:
         """σ_V is σ_V⁰ ηᵉ (eq. 7); images are augmented from the first epoch on."""
         self.start_learning(new=False)
         self.likelihood.noise_std = self.first_noise * NOISE_DECAY**epoch

@@ -61,10 +61,10 @@ class GanTraining(RunTraining):
 
     # ---- as a learner (`fitting`) ---------------------------------------------------------------------------
 
-    def get_ready(self, batches: Batches) -> None:
+    def get_ready(self, batches: Batches, epochs: int) -> None:
         """There is nothing to look at."""
 
-    def start_epoch(self, epoch: int) -> bool:
+    def start_epoch(self, epoch: int, left: int) -> bool:
         self.gan.begin_epoch(epoch)
         if not epoch and not self.sums.batches:
             self.add_frame(0)
