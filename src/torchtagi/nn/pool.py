@@ -2,20 +2,16 @@
 
 AvgPool2d, AdaptiveAvgPool2d
                 a = (a₁ + … + a_K)/K            E = Σ m/K, var = Σ v/K²      (paper eq. 1)
-MaxPool2d       one entry of the window passes on with its mean and variance:
-                `stochastic=False`  the entry of largest mean
-                `stochastic=True`   Peters & Welling's pooling, named in section 3.1.1: in training an entry is
-                                    drawn by its probability of being the largest; in eval the likeliest one
+MaxPool2d       the entry of largest mean passes on with its mean and variance
 The operations are linear in what passes, so autograd's own backward already carries the messages. Images that do
-not fit a window are refused by torch.
+not fit a window, and sizes that are none, are refused by torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -83,7 +79,6 @@ class AvgPool2d(Pool2d):
 
     function: type[torch.autograd.Function] | None = AvgPoolMoments
     output_is_free = True
-    arguments: ClassVar = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
 
     def __init__(
         self,
@@ -122,14 +117,9 @@ class AdaptiveAvgPool2d(Pool2d):
     """`torch.nn.AdaptiveAvgPool2d`: as many windows as `output_size` says, of nearly equal size; where one does not
     divide the other, they overlap as torch's do. None keeps the input's size."""
 
-    arguments: ClassVar = ("output_size",)
-
     def __init__(self, output_size: int | Sequence[int | None] | None) -> None:
         super().__init__()
-        sizes = tuple(output_size) if isinstance(output_size, tuple | list) else (output_size, output_size)
-        if len(sizes) != 2 or not all(size is None or (isinstance(size, int) and size >= 1) for size in sizes):
-            raise ValueError(f"output_size must be one or two positive whole numbers or None, got {output_size!r}")
-        self.output_size = sizes
+        self.output_size = tuple(output_size) if isinstance(output_size, tuple | list) else (output_size,) * 2
 
     def forward(self, x: Gaussian | Tensor) -> Gaussian:
         return self.average(x, self.pool, self.entries)
@@ -147,9 +137,7 @@ class AdaptiveAvgPool2d(Pool2d):
 
 
 class MaxPool2d(Pool2d):
-    """`torch.nn.MaxPool2d`; with `stochastic=True` the pooling of Peters & Welling."""
-
-    arguments: ClassVar = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "stochastic")
+    """`torch.nn.MaxPool2d`: the entry of largest mean passes on."""
 
     def __init__(
         self,
@@ -158,64 +146,19 @@ class MaxPool2d(Pool2d):
         padding: int | Pair = 0,
         dilation: int | Pair = 1,
         ceil_mode: bool = False,
-        *,
-        stochastic: bool = False,
     ) -> None:
         super().__init__()
         self.set_windows(kernel_size, stride, padding)
-        self.dilation = as_pair("dilation", dilation)
-        self.ceil_mode, self.stochastic = ceil_mode, stochastic
+        self.dilation, self.ceil_mode = as_pair("dilation", dilation), ceil_mode
 
     def forward(self, x: Gaussian | Tensor) -> Gaussian:
         x = as_gaussian(x)
         self.check_input(x.mean, x.var)
-        with torch.no_grad():
-            # The largest of one joint sample falls on each entry with its probability of being the largest.
-            drawn = self.stochastic and self.training and x.var is not None
-            index = self.largest(x.sample() if drawn else x.mean)
-            if self.stochastic and not self.training and x.var is not None:
-                index = self.likeliest(x.mean, x.var, index.shape)
-        return x.map(lambda t: t.flatten(-2).gather(-1, index.flatten(-2)).view(index.shape))
-
-    def largest(self, values: Tensor) -> Tensor:
-        """Where in the plane of each channel the window's largest value lies."""
-        largest, index = functional.max_pool2d(
-            values, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, True
-        )
+        options = (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+        largest, index = functional.max_pool2d(x.mean.detach(), *options, return_indices=True)
         if max(self.dilation) > 1 and any(self.padding) and largest.isinf().any():
             raise ValueError(
-                f"MaxPool2d: on an input of {values.shape[-2]}x{values.shape[-1]} a window of "
+                f"MaxPool2d: on an input of {x.shape[-2]}x{x.shape[-1]} a window of "
                 f"dilation={self.dilation} holds nothing but padding={self.padding}"
             )
-        return index
-
-    def likeliest(self, mean: Tensor, var: Tensor, shape: torch.Size, nodes: int = 12) -> Tensor:
-        """Where each window's entry of greatest P(largest) lies: P_i = E_{t~N_i}[Π_{j≠i} Φ((t−m_j)/σ_j)],
-        by Gauss–Hermite quadrature: approximate where the window's variances differ much."""
-        inside, places = self.windows(mean, shape)
-        means = mean.flatten(-2)[..., places]
-        stds = var.flatten(-2)[..., places].clamp_min(torch.finfo(var.dtype).tiny).sqrt()
-        points, weights = np.polynomial.hermite_e.hermegauss(nodes)
-        chances = []
-        for i in range(len(places)):
-            chance = torch.zeros(shape, dtype=mean.dtype, device=mean.device)
-            for point, weight in zip(points.tolist(), weights.tolist(), strict=True):
-                t = means[..., i, :, :] + point * stds[..., i, :, :]
-                log_below = torch.special.log_ndtr((t.unsqueeze(-3) - means) / stds).where(inside, 0.0)
-                chance += weight * torch.exp(log_below.sum(-3) - log_below[..., i, :, :])
-            chances.append(chance.where(inside[i], -1.0))
-        best = torch.stack(chances, -3).argmax(-3, keepdim=True)
-        return places.expand_as(means).gather(-3, best).squeeze(-3)
-
-    def windows(self, x: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
-        """(K, H′, W′): where in the plane each window's entries lie, and whether they do or are padding."""
-        rows, columns = (
-            torch.arange(n, device=x.device) * self.stride[axis]
-            - self.padding[axis]
-            + torch.arange(self.kernel_size[axis], device=x.device)[:, None] * self.dilation[axis]
-            for axis, n in enumerate(shape[-2:])
-        )
-        rows, columns = rows[:, None, :, None], columns[:, None, :]
-        height, width = x.shape[-2:]
-        inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
-        return inside.flatten(0, 1), torch.where(inside, rows * width + columns, 0).flatten(0, 1)
+        return x.map(lambda t: t.flatten(-2).gather(-1, index.flatten(-2)).view(index.shape))
