@@ -7,7 +7,7 @@ backward    J dm                 J² dv
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -89,8 +89,6 @@ class ReLU(Layer):
 class LeakyReLU(ReLU):
     """z above zero, `negative_slope`·z below, linearised at the mean."""
 
-    arguments: ClassVar = ("negative_slope",)
-
     def __init__(self, negative_slope: float = 0.01) -> None:
         super().__init__()
         self.negative_slope = negative_slope
@@ -132,8 +130,6 @@ class Sigmoid(Unitwise):
 
 class Softplus(Unitwise):
     """log(1 + exp(βz))/β, linear above `threshold` as in torch; linearised at the mean."""
-
-    arguments: ClassVar = ("beta", "threshold")
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         super().__init__()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +33,6 @@ class Flatten(Layer):
 
     function = FlattenMoments
     passes_message_on = True
-    arguments: ClassVar = ("start_dim", "end_dim")
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
@@ -49,8 +48,6 @@ class Flatten(Layer):
 class Unflatten(Layer):
     """`torch.nn.Unflatten`."""
 
-    arguments: ClassVar = ("dim", "unflattened_size")
-
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
         super().__init__()
         self.dim, self.unflattened_size = dim, tuple(unflattened_size)
@@ -64,8 +61,6 @@ class ZeroPad2d(Layer):
 
     For padding on the right and bottom only, `ZeroPad2d((0, 1, 0, 1))`; a negative number crops.
     """
-
-    arguments: ClassVar = ("padding",)
 
     def __init__(self, padding: int | Sequence[int]) -> None:
         super().__init__()
