@@ -34,7 +34,7 @@ Rule = Callable[..., Any]
 REARRANGEMENTS = (
     *("clone", "contiguous", "detach", "expand", "flatten", "flip", "index_select", "moveaxis", "movedim"),
     *("narrow", "permute", "ravel", "reshape", "roll", "select", "squeeze", "swapaxes", "swapdims", "t"),
-    *("transpose", "unflatten", "unsqueeze", "view", "cpu", "cuda", "double", "float"),
+    *("transpose", "unflatten", "unsqueeze", "view", "cpu", "cuda", "double", "float", "to"),
 )
 
 
@@ -72,10 +72,6 @@ def pad(x: Gaussian, pad: Sequence[int], mode: str = "constant", value: float | 
 def add(x: Any, y: Any, alpha: float = 1) -> Any:
     """x + α y, one of them a Gaussian; Python's own operators would come back here with a tensor on their left."""
     return x + alpha * y if isinstance(x, Gaussian) else alpha * y + x
-
-
-def multiply(x: Any, y: Any) -> Any:
-    return x * y if isinstance(x, Gaussian) else y * x
 
 
 def divide(x: Any, y: Any) -> Any:
@@ -151,7 +147,7 @@ RULES: dict[str, Rule] = {
     "add": add,
     **same("sub subtract", lambda x, y, alpha=1: add(x, y, -alpha)),
     "rsub": lambda x, y, alpha=1: add(y, x, -alpha),
-    **same("mul multiply", multiply),
+    **same("mul multiply", lambda x, y: x * y if isinstance(x, Gaussian) else y * x),
     **same("div divide true_divide", divide),
     **same("neg negative", lambda x: -x),
     "sum": total,
@@ -162,6 +158,8 @@ RULES: dict[str, Rule] = {
     **same("dropout dropout1d dropout2d dropout3d", lambda x, *args, **options: x),
     **same("alpha_dropout feature_dropout feature_alpha_dropout", lambda x, *args, **options: x),
     "numel": lambda x: x.mean.numel(),
+    "size": lambda x, dim=None: x.mean.size(dim),
+    "dim": lambda x: x.mean.ndim,
 }
 
 ACTIVATIONS = "use relu, leaky_relu, tanh, sigmoid or softplus"

@@ -42,7 +42,7 @@ class Flatten(Layer):
         return self.start_dim, self.end_dim
 
     def forward(self, x: Gaussian | Tensor) -> Gaussian:
-        return as_gaussian(x).flatten(self.start_dim, self.end_dim)
+        return as_gaussian(x).map(lambda t: t.flatten(self.start_dim, self.end_dim))
 
 
 class Unflatten(Layer):
@@ -53,7 +53,7 @@ class Unflatten(Layer):
         self.dim, self.unflattened_size = dim, tuple(unflattened_size)
 
     def forward(self, x: Gaussian | Tensor) -> Gaussian:
-        return as_gaussian(x).unflatten(self.dim, self.unflattened_size)
+        return as_gaussian(x).map(lambda t: t.unflatten(self.dim, self.unflattened_size))
 
 
 class ZeroPad2d(Layer):
