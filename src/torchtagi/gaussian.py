@@ -194,7 +194,7 @@ class Gaussian:
         return Gaussian.trusted(mean, var)
 
     def __repr__(self) -> str:
-        return f"Gaussian(mean={self.mean!r}, var={self.var!r})"
+        return f"{type(self).__name__}(mean={self.mean!r}, var={self.var!r})"
 
 
 def as_gaussian(x: Gaussian | Tensor, name: str = "input") -> Gaussian:

@@ -50,28 +50,9 @@ class ClassPrediction:
         return terms.sum(1)
 
 
-@dataclass(frozen=True)
-class RegressionPrediction:
-    """Targets in their own units: `mean`, and the two parts of their variance, std² = epistemic + aleatoric."""
+class RegressionPrediction(Gaussian):
+    """Targets in their own units: a Gaussian, with the two parts of its variance, var = epistemic + aleatoric."""
 
-    mean: Tensor
-    epistemic: Tensor
-    aleatoric: Tensor
-
-    @property
-    def gaussian(self) -> Gaussian:
-        return Gaussian.trusted(self.mean, self.epistemic + self.aleatoric)
-
-    @property
-    def std(self) -> Tensor:
-        return self.gaussian.std
-
-    def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
-        """The central interval that holds an observation with probability `level`."""
-        return self.gaussian.interval(level)
-
-    def sample(self, *size: int, generator: torch.Generator | None = None) -> Tensor:
-        return self.gaussian.sample(*size, generator=generator)
-
-    def log_prob(self, y: Tensor) -> Tensor:
-        return self.gaussian.log_prob(y)
+    def __init__(self, mean: Tensor, epistemic: Tensor, aleatoric: Tensor) -> None:
+        super().__init__(mean, epistemic + aleatoric, None)
+        self.epistemic, self.aleatoric = epistemic, aleatoric
