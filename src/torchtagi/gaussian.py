@@ -116,9 +116,7 @@ class Gaussian:
     __rmul__ = __mul__
 
     def __truediv__(self, divisor: Tensor | float) -> Gaussian:
-        if not isinstance(divisor, int | float | Tensor):
-            return NotImplemented
-        return lift(scale_moments, self, 1 / divisor)
+        return self * (1 / divisor)
 
     def __rtruediv__(self, dividend: Any) -> Gaussian:
         raise TypeError("div: what is divided by a Gaussian is no Gaussian; divide by a number or a tensor")

@@ -51,6 +51,18 @@ def test_mixture_relu_keeps_relative_accuracy_far_below_zero(
         assert out.var.item() == pytest.approx(expected_var, rel=rel_var), f"variance at m/σ = {ratio}"
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_mixture_relu_is_the_identity_far_above_zero(dtype: torch.dtype) -> None:
+    """Also where m²/v leaves the range of numbers, or their precision; and nothing far below zero."""
+    mean = torch.tensor([10.0, 1000.0, 1e30, 10.0], dtype=dtype)
+    var = torch.tensor([0.0, 1e-4, 1e-30, 1e-20], dtype=dtype)
+    above, below = tnn.MixtureReLU()(Gaussian(mean, var)), tnn.MixtureReLU()(Gaussian(-mean, var))
+    torch.testing.assert_close(above.mean, mean, rtol=0, atol=0)
+    torch.testing.assert_close(above.var, var, rtol=0, atol=0)
+    assert not below.mean.any()
+    assert not below.var.any()
+
+
 def test_mixture_relu_mean_grows_with_the_input() -> None:
     """E[max(0, z)] is increasing in m."""
     mean = torch.linspace(-9, 3, 2401, dtype=torch.float64)

@@ -152,13 +152,12 @@ class MaxPool2d(Pool2d):
         self.dilation, self.ceil_mode = as_pair("dilation", dilation), ceil_mode
 
     def forward(self, x: Gaussian | Tensor) -> Gaussian:
-        x = as_gaussian(x)
+        return lift(self.moments, as_gaussian(x))
+
+    def moments(self, x: Gaussian) -> Moments:
         self.check_input(x.mean, x.var)
         options = (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
-        largest, index = functional.max_pool2d(x.mean.detach(), *options, return_indices=True)
-        if max(self.dilation) > 1 and any(self.padding) and largest.isinf().any():
-            raise ValueError(
-                f"MaxPool2d: on an input of {x.shape[-2]}x{x.shape[-1]} a window of "
-                f"dilation={self.dilation} holds nothing but padding={self.padding}"
-            )
-        return x.map(lambda t: t.flatten(-2).gather(-1, index.flatten(-2)).view(index.shape))
+        mean, index = functional.max_pool2d(x.mean, *options, return_indices=True)
+        if x.var is None:
+            return mean, None
+        return mean, x.var.flatten(-2).gather(-1, index.flatten(-2)).view(index.shape)

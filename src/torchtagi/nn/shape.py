@@ -14,8 +14,6 @@ from torchtagi.nn.layer import Layer
 
 
 class FlattenMoments(torch.autograd.Function):
-    """For chains; by itself a flattening is torch's own view."""
-
     @staticmethod
     def forward(
         ctx: Any, mean: Tensor, var: Tensor | None, start_dim: int, end_dim: int
@@ -25,7 +23,7 @@ class FlattenMoments(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
-        return dmean.view(ctx.shape), dvar.view(ctx.shape) if ctx.needs_input_grad[1] else None, None, None
+        return dmean.reshape(ctx.shape), dvar.reshape(ctx.shape) if ctx.needs_input_grad[1] else None, None, None
 
 
 class Flatten(Layer):
@@ -40,9 +38,6 @@ class Flatten(Layer):
 
     def operands(self) -> tuple[Any, ...]:
         return self.start_dim, self.end_dim
-
-    def forward(self, x: Gaussian | Tensor) -> Gaussian:
-        return as_gaussian(x).map(lambda t: t.flatten(self.start_dim, self.end_dim))
 
 
 class Unflatten(Layer):
