@@ -104,8 +104,7 @@ def restore(
     states = {part: fitting_state(path, part, module, tensors) for part, module in modules.items()}
     for part, module in modules.items():
         module.load_state_dict(states[part])
-    extra: dict[str, Any] = header["extra"]
-    return extra
+    return dict(header["extra"])
 
 
 def named(net: nn.Module, likelihood: nn.Module | None, others: dict[str, nn.Module]) -> dict[str, nn.Module]:
@@ -114,14 +113,12 @@ def named(net: nn.Module, likelihood: nn.Module | None, others: dict[str, nn.Mod
 
 def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The whole file, checked in itself. What was saved in half precision is float32, which likelihoods need."""
-    if not Path(path).is_file():
-        raise CheckpointError(f"{path}: no such file")
     try:
         with safetensors.safe_open(str(path), framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {key: in_memory(file.get_tensor(key)) for key in file.keys()}  # noqa: SIM118 - not a dict
     except Exception as error:  # the reader has no one error for what is not its format
-        raise CheckpointError(f"{path}: not a safetensors file, or a truncated one ({error})") from error
+        raise CheckpointError(f"{path}: no safetensors file, or a truncated one ({error})") from error
     try:
         header = json.loads(metadata["torchtagi"])
         written_in, architecture = header["format"], header["architecture"]
@@ -217,10 +214,11 @@ def build(key: str, description: Any, size: int) -> nn.Module:
     if issubclass(kind, nn.Sequential | Residual):
         parts = {name: build(f"{key}.{name}", part, size) for name, part in description["parts"]}
         return kind(OrderedDict(parts)) if issubclass(kind, nn.Sequential) else kind(**parts)
-    arguments = description["arguments"]
-    for argument in arguments:
+    arguments: dict[str, Any] = {}
+    for argument, value in description["arguments"].items():
         if argument not in inspect.signature(kind).parameters:
             raise ValueError(f"{key}, {name}, has no argument {argument!r}")
+        arguments[argument] = tuple(value) if isinstance(value, list) else value
     if arguments.get("classes", 0) > size:
         raise ValueError(f"its {arguments['classes']} classes are too many for {size} bytes")
     return kind(**arguments)

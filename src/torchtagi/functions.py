@@ -78,12 +78,8 @@ def divide(x: Any, y: Any) -> Any:
     return x / y if isinstance(x, Gaussian) else y.__rtruediv__(x)
 
 
-def total(x: Gaussian, dim: Any = None, keepdim: bool = False, dtype: torch.dtype | None = None) -> Gaussian:
-    return x.map(lambda t: torch.sum(t, dim, keepdim, dtype=dtype))
-
-
-def average(x: Gaussian, dim: Any = None, keepdim: bool = False, dtype: torch.dtype | None = None) -> Gaussian:
-    summed = total(x, dim, keepdim, dtype)
+def average(x: Gaussian, *args: Any, **options: Any) -> Gaussian:
+    summed = x.map(lambda t: torch.sum(t, *args, **options))
     return summed * (summed.mean.numel() / x.mean.numel())
 
 
@@ -150,7 +146,7 @@ RULES: dict[str, Rule] = {
     **same("mul multiply", lambda x, y: x * y if isinstance(x, Gaussian) else y * x),
     **same("div divide true_divide", divide),
     **same("neg negative", lambda x: -x),
-    "sum": total,
+    "sum": rearrange(torch.sum),
     "mean": average,
     **{f.__name__: weigh(f) for f in (F.linear, F.conv1d, F.conv2d, F.conv3d)},
     **{f.__name__: weigh(f) for f in (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)},

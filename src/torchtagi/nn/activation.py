@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchtagi.checks import require_positive
 from torchtagi.nn.layer import Layer
 
 UnitMoments = tuple[Tensor, Tensor, Tensor]
@@ -128,13 +127,8 @@ class Sigmoid(Unitwise):
         return value, value * (1 - value)
 
 
-class Softplus(Unitwise):
+class Softplus(Unitwise, torch.nn.Softplus):  # type: ignore[misc]
     """log(1 + exp(βz))/β, linear above `threshold` as in torch; linearised at the mean."""
-
-    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
-        super().__init__()
-        require_positive("beta", beta)
-        self.beta, self.threshold = beta, threshold
 
     def linearise(self, mean: Tensor) -> tuple[Tensor, Tensor]:
         value = torch.nn.functional.softplus(mean, self.beta, self.threshold)

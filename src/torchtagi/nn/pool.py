@@ -9,11 +9,11 @@ not fit a window, and sizes that are none, are refused by torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from torchtagi.gaussian import Gaussian, Moments, as_gaussian, lift
@@ -51,6 +51,9 @@ class AvgPoolMoments(torch.autograd.Function):
 class Pool2d(Layer):
     """What all pooling layers share."""
 
+    pool: Callable[[Tensor], Tensor]
+    divisors: Callable[[Tensor], Tensor]
+
     def check_input(self, mean: Tensor, var: Tensor | None) -> None:
         if mean.ndim not in (3, 4):
             raise ValueError(
@@ -62,16 +65,14 @@ class Pool2d(Layer):
         self.stride = as_pair("stride", self.kernel_size if stride is None else stride)
         self.padding = as_pair("padding", padding)
 
-    def average(
-        self, x: Gaussian | Tensor, pool: Callable[[Tensor], Tensor], divisors: Callable[[Tensor], Tensor]
-    ) -> Gaussian:
-        """Where each window has a divisor of its own."""
+    def forward(self, x: Gaussian | Tensor) -> Gaussian:
+        x = as_gaussian(x)
+        self.check_input(x.mean, x.var)
+        return super().forward(x) if self.function is not None else lift(self.moments, x)
 
-        def moments(g: Gaussian) -> Moments:
-            self.check_input(g.mean, g.var)
-            return pool(g.mean), None if g.var is None else pool(g.var) / divisors(g.mean)
-
-        return lift(moments, as_gaussian(x))
+    def moments(self, x: Gaussian) -> Moments:
+        """Averages, where each window has a divisor of its own."""
+        return self.pool(x.mean), None if x.var is None else self.pool(x.var) / self.divisors(x.mean)
 
 
 class AvgPool2d(Pool2d):
@@ -91,43 +92,35 @@ class AvgPool2d(Pool2d):
     ) -> None:
         super().__init__()
         self.set_windows(kernel_size, stride, padding)
-        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
-        self.divisor_override = divisor_override
+        self.ceil_mode, self.count_include_pad, self.divisor_override = (
+            ceil_mode,
+            count_include_pad,
+            divisor_override,
+        )
+        self.geometry: Geometry = (self.kernel_size, self.stride, self.padding, ceil_mode, count_include_pad)
         if (ceil_mode or not count_include_pad) and divisor_override is None:
             self.function = None
 
     def operands(self) -> tuple[Any, ...]:
-        geometry = (self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
-        return geometry, self.divisor_override or self.kernel_size[0] * self.kernel_size[1]
+        return self.geometry, self.divisor_override or self.kernel_size[0] * self.kernel_size[1]
 
-    def forward(self, x: Gaussian | Tensor) -> Gaussian:
-        if self.function is not None:
-            return super().forward(x)
-        geometry: Geometry = self.operands()[0]
+    def pool(self, t: Tensor) -> Tensor:
+        return functional.avg_pool2d(t, *self.geometry)
 
-        def divisors(mean: Tensor) -> Tensor:
-            """What torch used: at the border (entries covered)/(their average of ones)."""
-            ones = torch.ones_like(mean.flatten(0, -3)[:1])
-            return functional.avg_pool2d(ones, *geometry, 1) / functional.avg_pool2d(ones, *geometry)
-
-        return self.average(x, lambda t: functional.avg_pool2d(t, *geometry), divisors)
+    def divisors(self, mean: Tensor) -> Tensor:
+        """What torch used: at the border (entries covered)/(their average of ones)."""
+        ones = torch.ones_like(mean.flatten(0, -3)[:1])
+        return functional.avg_pool2d(ones, *self.geometry, 1) / self.pool(ones)
 
 
-class AdaptiveAvgPool2d(Pool2d):
+class AdaptiveAvgPool2d(Pool2d, nn.AdaptiveAvgPool2d):  # type: ignore[misc]
     """`torch.nn.AdaptiveAvgPool2d`: as many windows as `output_size` says, of nearly equal size; where one does not
     divide the other, they overlap as torch's do. None keeps the input's size."""
-
-    def __init__(self, output_size: int | Sequence[int | None] | None) -> None:
-        super().__init__()
-        self.output_size = tuple(output_size) if isinstance(output_size, tuple | list) else (output_size,) * 2
-
-    def forward(self, x: Gaussian | Tensor) -> Gaussian:
-        return self.average(x, self.pool, self.entries)
 
     def pool(self, t: Tensor) -> Tensor:
         return functional.adaptive_avg_pool2d(t, self.output_size)
 
-    def entries(self, mean: Tensor) -> Tensor:
+    def divisors(self, mean: Tensor) -> Tensor:
         """Window i of n reaches from ⌊i·size/n⌋ to ⌈(i + 1)·size/n⌉."""
         sizes = zip(mean.shape[-2:], self.pool(mean[:1]).shape[-2:], strict=True)
         heights, widths = (
@@ -151,11 +144,7 @@ class MaxPool2d(Pool2d):
         self.set_windows(kernel_size, stride, padding)
         self.dilation, self.ceil_mode = as_pair("dilation", dilation), ceil_mode
 
-    def forward(self, x: Gaussian | Tensor) -> Gaussian:
-        return lift(self.moments, as_gaussian(x))
-
     def moments(self, x: Gaussian) -> Moments:
-        self.check_input(x.mean, x.var)
         options = (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
         mean, index = functional.max_pool2d(x.mean, *options, return_indices=True)
         if x.var is None:

@@ -36,14 +36,7 @@ def log_ratio(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor
     return log_mean.exp(), ratio_spread, spread, shared
 
 
-class Probabilities(Unitwise):
-    def check_input(self, mean: Tensor, var: Tensor | None) -> None:
-        if var is None:
-            remedy = "put it behind a layer with weights"
-            raise ValueError(f"{type(self).__name__}: its input must have a variance; {remedy}")
-
-
-class Remax(Probabilities):
+class Remax(Unitwise):
     """Rectified units over their sum, in the last dimension."""
 
     def moments(self, mean: Tensor, var: Tensor) -> UnitMoments:
@@ -58,7 +51,7 @@ class Remax(Probabilities):
         return value, out_var, covariance / var.clamp_min(tiny)
 
 
-class ClosedFormSoftmax(Probabilities):
+class ClosedFormSoftmax(Unitwise):
     """exp(z) over its sum, in the last dimension."""
 
     def moments(self, mean: Tensor, var: Tensor) -> UnitMoments:
