@@ -133,9 +133,5 @@ CALL_OF_MEAN = "mean and var are attributes of a Gaussian: instead of x.mean(dim
 def explain_call_of_mean(module: nn.Module, inputs: Any, output: Any) -> None:
     """Where Python can only say that a tensor was called, say what to do about it."""
     error = sys.exception()
-    if (
-        isinstance(error, TypeError)
-        and str(error) == "'Tensor' object is not callable"
-        and CALL_OF_MEAN not in getattr(error, "__notes__", ())  # by a module inside this one
-    ):
-        error.add_note(CALL_OF_MEAN)
+    if isinstance(error, TypeError) and str(error) == "'Tensor' object is not callable":
+        error.__notes__ = [CALL_OF_MEAN]  # once, however many modules it passes through

@@ -195,11 +195,11 @@ class Gaussian:
         return f"{type(self).__name__}(mean={self.mean!r}, var={self.var!r})"
 
 
-def as_gaussian(x: Gaussian | Tensor, name: str = "input") -> Gaussian:
+def as_gaussian(x: Gaussian | Tensor) -> Gaussian:
     """What a layer does first: a plain tensor is a certain input, and is checked here, once."""
     if isinstance(x, Gaussian):
         return x
-    require_values(name, x)
+    require_values("input", x)
     if x.requires_grad and torch.is_grad_enabled():
         return Gaussian.trusted(x.detach(), None, Gaussian.trusted(x, None))
     return Gaussian.trusted(x, None)

@@ -111,6 +111,22 @@ def test_class_probabilities_tend_to_the_delta_method(layer: nn.Module, function
     torch.testing.assert_close(x.var.grad[0], jacobian.diag().square(), rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_class_probabilities_of_a_certain_input_are_the_functions_own(dtype: torch.dtype) -> None:
+    """Also where their exponentials lie far outside the range of numbers."""
+    z = torch.tensor([[1.0, -2.0, 3.0, 0.5], [100.0, 3.0, 2.0, -1.0], [1e4, 1.0, 0.0, -1e4]], dtype=dtype)
+    for x in (z, Gaussian(z, torch.zeros_like(z))):
+        torch.testing.assert_close(tnn.ClosedFormSoftmax()(x).mean, z.softmax(-1))
+        rectified = z.clamp_min(0)
+        torch.testing.assert_close(tnn.Remax()(x).mean, rectified / rectified.sum(-1, keepdim=True))
+
+
+def test_softmax_of_logits_far_apart_is_finite() -> None:
+    out = tnn.ClosedFormSoftmax()(Gaussian(torch.tensor([[0.0, -60.0, -300.0]]), torch.full((1, 3), 0.5)))
+    torch.testing.assert_close(out.mean, torch.tensor([[1.0, 0.0, 0.0]]))
+    assert out.var.isfinite().all()
+
+
 def test_remax_probabilities_sum_to_one_and_the_largest_logit_wins() -> None:
     x = random_gaussian(5, 6)
     out = tnn.Remax()(x)

@@ -97,6 +97,8 @@ class Unitwise(Layer):
     """An activation that knows its output's mean, variance and gain."""
 
     function = GainMoments
+    linearise: Callable[[Tensor], tuple[Tensor, Tensor]]
+    """f(m) and f′(m)."""
 
     def operands(self) -> tuple[Any, ...]:
         return (self.moments,)
@@ -105,10 +107,6 @@ class Unitwise(Layer):
         """Linearised; activations with exact moments have their own."""
         value, slope = self.linearise(mean)
         return value, slope.square().mul_(var), slope
-
-    def linearise(self, mean: Tensor) -> tuple[Tensor, Tensor]:
-        """f(m) and f′(m)."""
-        raise AssertionError("each unit-wise activation defines its slope or its moments")
 
 
 class Tanh(Unitwise):

@@ -30,6 +30,7 @@ from torchtagi.parameter import GaussianParameter, Positions, prior_std
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 """What convolutions may multiply in, as configurations name it; float32 is the parameters' own."""
 
+Geometry = tuple[Pair, Pair, Pair, bool, Pair, int]  # stride, padding, dilation, transposed, output_padding, groups
 Needs = tuple[bool, bool, bool]
 Grads = tuple[Tensor | None, Tensor | None, Tensor | None]
 
@@ -56,10 +57,8 @@ class MatrixProduct:
 class Convolution:
     """A convolution or a transposed one, with torch's own options."""
 
-    def __init__(
-        self, stride: Pair, padding: Pair, dilation: Pair, transposed: bool, output_padding: Pair, groups: int
-    ) -> None:
-        self.options = (stride, padding, dilation, transposed, output_padding, groups)
+    def __init__(self, options: Geometry) -> None:
+        self.options = options
         self.positions = Positions()
         self.precision: torch.dtype | None = None  # to multiply in; None: the operands' own
 
@@ -182,9 +181,8 @@ class ConvolutionLayer(Affine):
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         for name, value in pairs.items():
             setattr(self, name, as_pair(name, value))
-        self.product = Convolution(
-            self.stride, self.padding, self.dilation, self.transposed, self.output_padding, groups
-        )
+        options = (self.stride, self.padding, self.dilation, self.transposed, self.output_padding, groups)
+        self.product = Convolution(options)
         first, second = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
         window = math.prod(self.kernel_size)
         fans = in_channels // groups * window, out_channels // groups * window
@@ -217,11 +215,10 @@ class Conv2d(ConvolutionLayer):
         **place: Unpack[Place],
     ) -> None:
         super().__init__()
+        pairs: dict[str, Any] = {"kernel_size": kernel_size, "stride": stride, "dilation": dilation}
         if padding == "same":
-            padding = same_padding(kernel_size, stride, dilation)
-        elif padding == "valid":
-            padding = 0
-        pairs = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation}
+            padding = same_padding(**{name: as_pair(name, value) for name, value in pairs.items()})
+        pairs["padding"] = 0 if padding == "valid" else padding
         self.build(in_channels, out_channels, groups, bias, prior, place, **pairs)
 
 
@@ -250,14 +247,13 @@ class ConvTranspose2d(ConvolutionLayer):
         self.build(in_channels, out_channels, groups, bias, prior, place, **pairs)
 
 
-def same_padding(kernel_size: int | Pair, stride: int | Pair, dilation: int | Pair) -> Pair:
+def same_padding(kernel_size: Pair, stride: Pair, dilation: Pair) -> Pair:
     """What keeps an image's size; torch pads one side more than the other where that is uneven."""
-    kernel, gaps = as_pair("kernel_size", kernel_size), as_pair("dilation", dilation)
-    rows, columns = (gap * (size - 1) for size, gap in zip(kernel, gaps, strict=True))
-    if as_pair("stride", stride) != (1, 1) or rows % 2 or columns % 2:
+    rows, columns = (gap * (size - 1) for size, gap in zip(kernel_size, dilation, strict=True))
+    if stride != (1, 1) or rows % 2 or columns % 2:
         raise ValueError(
-            f"padding='same' is for stride 1 and kernels that reach as far to one side as to the other, got stride="
-            f"{stride} and kernel_size={kernel}: put a ZeroPad2d before the convolution"
+            "padding='same' is for stride 1 and kernels that reach as far to one side as to the other, got "
+            f"{stride=} and {kernel_size=}: put a ZeroPad2d before the convolution"
         )
     return rows // 2, columns // 2
 

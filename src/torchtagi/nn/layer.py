@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -84,10 +84,6 @@ class Layer(nn.Module):
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self.config().items())
-
-    if TYPE_CHECKING:
-
-        def __call__(self, x: Gaussian | Tensor) -> Gaussian: ...
 
 
 def as_pair(name: str, value: int | Pair) -> Pair:

@@ -23,7 +23,7 @@ the transposed Jacobian of â at the means. The variance's message keeps its 1/�
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Unpack
 
@@ -113,19 +113,16 @@ class Norm(Layer):
     eps: float
     correction: int
     differentiate_statistics: bool
+    layout: Callable[[int], tuple[tuple[int, ...], tuple[int, ...]]]
+    """For inputs of so many dimensions: those that are normalised together, and the shape of γ and β."""
 
     def add_parameters(self, shape: tuple[int, ...], weight: bool, bias: bool, **options: Any) -> None:
         """γ ~ N(1, 1/units) and β ~ N(0, 1/units), the authors' prior. A γ without β keeps β at zero."""
-        for name in ("eps", "correction"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if not self.eps >= 0:
+            raise ValueError(f"eps must not be negative, got {self.eps}")
         var = 1 / math.prod(shape)
         self.weight = GaussianParameter(shape, **options).set_(1.0, var, given=False) if weight else None
         self.bias = GaussianParameter(shape, **options).set_(0.0, var, given=False) if weight and bias else None
-
-    def layout(self, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """For inputs of so many dimensions: those that are normalised together, and the shape of γ and β."""
-        raise AssertionError("each norm has its own")
 
     def statistics(self, x: Gaussian) -> tuple[Tensor, Tensor, Pool | None]:
         """μ and σ² to normalise by, and the units they are of; None if they are given."""
@@ -232,8 +229,6 @@ class BatchNorm(Norm):
     ) -> None:
         super().__init__()
         require_sizes(num_features=num_features)
-        if momentum is not None and not 0 <= momentum <= 1:
-            raise ValueError(f"momentum must lie between 0 and 1, got {momentum}")
         if use_running and not track_running_stats:
             raise ValueError("use_running=True needs track_running_stats=True")
         self.num_features, self.eps, self.momentum, self.affine = num_features, eps, momentum, affine
