@@ -85,11 +85,8 @@ def require_convertible(path: str, module: nn.Module) -> None:
         raise problem(path, f"{kind.__name__} has no Gaussian counterpart: {remedy(kind.__name__, ORDINARY)}")
     own = [name for name, _ in module.named_parameters(recurse=False)]
     if own and not isinstance(module, GaussianParameter):
-        raise problem(
-            path,
-            f"{kind.__name__} has a parameter of its own, {own[0]}. Put it into a layer, or make it a buffer if it "
-            "is to stay as it is",
-        )
+        what = f"{kind.__name__} has a parameter of its own, {own[0]}"
+        raise problem(path, f"{what}. Put it into a layer, or make it a buffer if it is to stay as it is")
 
 
 def gaussian_layer(path: str, module: nn.Module, prior_std: float | None) -> Layer:

@@ -94,8 +94,7 @@ def auroc_one_vs_rest(probs: Tensor, labels: Tensor) -> float:
     """AUROC of each class's probability for telling it from the others, averaged over the classes present."""
     require_classification(probs, labels)
     per_class = [auroc(probs[:, c], labels == c) for c in range(probs.shape[1])]
-    defined = [value for value in per_class if not math.isnan(value)]
-    return sum(defined) / len(defined) if defined else math.nan
+    return float(torch.tensor(per_class, dtype=torch.float64).nanmean())
 
 
 def auroc_misclassification(probs: Tensor, labels: Tensor) -> float:

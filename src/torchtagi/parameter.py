@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from torchtagi.checks import require_positive, require_values
 
@@ -64,21 +64,19 @@ class GaussianParameter(nn.Module):
             var.fill_(std**2)
         self.mean, self.var = nn.Parameter(mean), nn.Parameter(var)
 
-    def pair(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def pair(self) -> tuple[Tensor, Tensor]:
         """Mean and variance, past `nn.Module`'s attribute look-up, which costs small networks dear."""
         tensors = self._parameters
         return tensors["mean"], tensors["var"]  # type: ignore[return-value]
 
     @torch.no_grad()
-    def set_(
-        self, mean: float | torch.Tensor, var: float | torch.Tensor, *, given: bool = True
-    ) -> GaussianParameter:
+    def set_(self, mean: float | Tensor, var: float | Tensor, *, given: bool = True) -> GaussianParameter:
         """Set mean and variance to a prior of your own, or to a posterior that you know."""
         require_positive("var", var)
-        if isinstance(mean, torch.Tensor):
+        if isinstance(mean, Tensor):
             require_values("mean", mean)
         new = [
-            value.expand_as(self.mean) if isinstance(value, torch.Tensor) else torch.full_like(self.mean, value)
+            value.expand_as(self.mean) if isinstance(value, Tensor) else torch.full_like(self.mean, value)
             for value in (mean, var)
         ]
         self.mean.copy_(new[0])
@@ -91,7 +89,7 @@ class GaussianParameter(nn.Module):
         try:
             for name in ("mean", "var"):
                 value = state_dict.get(prefix + name)
-                if isinstance(value, torch.Tensor) and not value.is_meta:
+                if isinstance(value, Tensor) and not value.is_meta:
                     require_values(prefix + name, value)
                     if name == "var" and not bool((value > 0).all()):  # fit for shards, which may be empty
                         raise ValueError(f"{prefix}var must be positive, got {value.min().item()}")

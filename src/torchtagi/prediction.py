@@ -27,18 +27,14 @@ class ClassPrediction:
     """What the classes are called; 0, 1, … unless given."""
 
     @property
-    def indices(self) -> Tensor:
-        """The likeliest class's place among the classes."""
-        return self.probs.argmax(1)
-
-    @property
     def labels(self) -> Any:
         """The likeliest class: a tensor of whole numbers, or a list of names."""
+        indices = self.probs.argmax(1)
         if self.classes is None:
-            return self.indices
+            return indices
         if all(isinstance(name, int) for name in self.classes):
-            return torch.tensor(self.classes, device=self.probs.device)[self.indices]
-        return [self.classes[index] for index in self.indices.tolist()]
+            return torch.tensor(self.classes, device=self.probs.device)[indices]
+        return [self.classes[index] for index in indices.tolist()]
 
     @property
     def confidence(self) -> Tensor:

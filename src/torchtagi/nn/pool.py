@@ -147,6 +147,5 @@ class MaxPool2d(Pool2d):
     def moments(self, x: Gaussian) -> Moments:
         options = (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
         mean, index = functional.max_pool2d(x.mean, *options, return_indices=True)
-        if x.var is None:
-            return mean, None
-        return mean, x.var.flatten(-2).gather(-1, index.flatten(-2)).view(index.shape)
+        var = None if x.var is None else x.var.flatten(-2).gather(-1, index.flatten(-2)).view(index.shape)
+        return mean, var

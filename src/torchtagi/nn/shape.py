@@ -12,6 +12,8 @@ from torchtagi.nn.layer import Layer
 
 
 class FlattenMoments(torch.autograd.Function):
+    """A view, as a Function that a chain can hold."""
+
     @staticmethod
     def forward(
         ctx: Any, mean: Tensor, var: Tensor | None, start_dim: int, end_dim: int
