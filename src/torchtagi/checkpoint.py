@@ -211,8 +211,9 @@ def build(key: str, description: Any, size: int) -> nn.Module:
         parts = {name: build(f"{key}.{name}", part, size) for name, part in description["parts"]}
         return kind(OrderedDict(parts)) if issubclass(kind, nn.Sequential) else kind(**parts)
     arguments: dict[str, Any] = {}
+    known = inspect.signature(kind).parameters
     for argument, value in description["arguments"].items():
-        if argument not in inspect.signature(kind).parameters:
+        if argument not in known:
             raise ValueError(f"{key}, {name}, has no argument {argument!r}")
         arguments[argument] = tuple(value) if isinstance(value, list) else value
     if arguments.get("classes", 0) > size:
