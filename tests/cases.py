@@ -38,7 +38,6 @@ class Case:
     bilinear: bool = True  # affine in the input and in the parameters
     moves_statistics: bool = False  # the message to the input's mean knows that the statistics move with it
     batch_coupled: bool = False  # a sample's output depends on the others in the batch
-    needs_variance: bool = False  # a certain input has no meaning
     training: bool = True
     input_var: float = 1.0  # scale of the input's variance
 
@@ -256,8 +255,8 @@ EXACT_ACTIVATIONS = [
 ]
 
 PROBABILITIES = [
-    Case("Remax", tnn.Remax, (3, 4), exact=False, bilinear=False, needs_variance=True),
-    Case("ClosedFormSoftmax", tnn.ClosedFormSoftmax, (3, 4), exact=False, bilinear=False, needs_variance=True),
+    Case("Remax", tnn.Remax, (3, 4), exact=False, bilinear=False),
+    Case("ClosedFormSoftmax", tnn.ClosedFormSoftmax, (3, 4), exact=False, bilinear=False),
 ]
 
 POOLING = [
@@ -307,14 +306,6 @@ POOLING = [
         unitwise(lambda x: F.max_pool2d(x, (2, 3), (2, 1), (1, 1), (2, 1), True)),
         exact=False,
         bilinear=False,
-    ),
-    Case(
-        "MaxPool2d-stochastic-eval",
-        lambda: tnn.MaxPool2d(2, stochastic=True),
-        (2, 1, 4, 2),
-        exact=False,
-        bilinear=False,
-        training=False,
     ),
 ]
 

@@ -2,8 +2,8 @@
 
 Tensors: means, variances, running statistics, the likelihood's noise. Metadata: the architecture as a tree of
 layer names and arguments, the versions that wrote it, and whatever JSON the caller adds. Loading builds layers
-from a fixed list of names, so it never executes code from the file, and no more of them than the file has tensors
-for, so that a small file costs little. It checks the whole file before it writes anything: a truncated or
+from a fixed list of names, so it never executes code from the file, and from no longer a tree than its tensors may
+need, so that a small file costs little. It checks the whole file before it writes anything: a truncated or
 ill-fitting one, or one of another program, raises `CheckpointError` and changes nothing.
 """
 
@@ -15,9 +15,8 @@ import json
 import os
 import secrets
 from collections import OrderedDict
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import safetensors
 import torch
@@ -26,8 +25,7 @@ from torch import Tensor, nn
 
 import torchtagi.likelihoods
 import torchtagi.nn
-from torchtagi.likelihoods import HeteroscedasticRegression, HierarchicalClassification, Likelihood
-from torchtagi.nn import Layer, Residual
+from torchtagi.nn import Residual
 
 FORMAT = 1
 ABSTRACT = ("Layer", "Module", "ModuleList")
@@ -35,16 +33,15 @@ BUILDABLE: dict[str, type[nn.Module]] = {
     **{name: getattr(torchtagi.nn, name) for name in torchtagi.nn.__all__ if name not in ABSTRACT},
     **{name: getattr(torchtagi.likelihoods, name) for name in torchtagi.likelihoods.BUILDABLE},
 }
-LAYERS, LAYERS_FOR_A_TENSOR = 1000, 4  # that a file may have; one without tensors takes 3 kB
-LENGTH = 255  # letters in the names from the network down to a layer, numbers in one of a layer's arguments
+LENGTH, LENGTH_FOR_A_TENSOR = 2**16, 2**8  # letters of JSON for a tree; a layer takes 50 of them, and then 3 kB
+NAME_LENGTH = 255  # letters in the names from the network down to a layer
 
 
 class CheckpointError(ValueError):
     """A file that is not a checkpoint, or not one for this network."""
 
 
-@dataclass(frozen=True)
-class Saved:
+class Saved(NamedTuple):
     """What a checkpoint holds."""
 
     net: nn.Module
@@ -69,14 +66,10 @@ def save(
     write(path, tensors, {part: describe(module) for part, module in modules.items()}, extra)
 
 
-def save_tensors(path: str | Path, tensors: dict[str, Tensor], extra: dict[str, Any] | None = None) -> None:
-    """Named tensors alone, for what is not a network of our layers; `read` gives them back."""
-    write(path, tensors, {"net": {"unbuildable": "was saved without its architecture"}}, extra)
-
-
 def write(
     path: str | Path, tensors: dict[str, Tensor], architecture: dict[str, Any], extra: dict[str, Any] | None
 ) -> None:
+    """Named tensors and a tree for each part, or why there is none; `read` gives them back."""
     header = {
         "format": FORMAT,
         "architecture": architecture,
@@ -108,8 +101,7 @@ def restore(
     states = {part: fitting_state(path, part, module, tensors) for part, module in modules.items()}
     for part, module in modules.items():
         module.load_state_dict(states[part])
-    extra: dict[str, Any] = header["extra"]
-    return extra
+    return dict(header["extra"])
 
 
 def named(net: nn.Module, likelihood: nn.Module | None, others: dict[str, nn.Module]) -> dict[str, nn.Module]:
@@ -118,23 +110,21 @@ def named(net: nn.Module, likelihood: nn.Module | None, others: dict[str, nn.Mod
 
 def read(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The whole file, checked in itself. What was saved in half precision is float32, which likelihoods need."""
-    if not Path(path).is_file():
-        raise CheckpointError(f"{path}: no such file")
     try:
         with safetensors.safe_open(str(path), framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {key: in_memory(file.get_tensor(key)) for key in file.keys()}  # noqa: SIM118 - not a dict
     except Exception as error:  # the reader has no one error for what is not its format
-        raise CheckpointError(f"{path}: not a safetensors file, or a truncated one ({error})") from error
+        raise CheckpointError(f"{path}: no safetensors file, or a truncated one ({error})") from error
     try:
         header = json.loads(metadata["torchtagi"])
         written_in, architecture = header["format"], header["architecture"]
-        whole = isinstance(header["extra"], dict) and isinstance(header["versions"], dict)
+        whole = all(isinstance(header[part], dict) for part in ("architecture", "extra", "versions"))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: a safetensors file, but not a torchtagi checkpoint") from error
     if written_in != FORMAT:
         raise CheckpointError(f"{path}: checkpoint format {written_in}, this version reads {FORMAT}")
-    if not (whole and isinstance(architecture, dict) and "net" in architecture):
+    if not (whole and "net" in architecture):
         raise CheckpointError(f"{path}: a torchtagi checkpoint without its parts")
     for key, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
@@ -187,20 +177,17 @@ def describe(module: nn.Module) -> dict[str, Any]:
     if isinstance(module, nn.Sequential | Residual):
         parts = [(key, describe(part)) for key, part in module._modules.items() if part is not None]
         return {"type": kind.__name__, "parts": parts}
-    assert isinstance(module, Layer | Likelihood | HeteroscedasticRegression)
-    return {"type": kind.__name__, "arguments": module.config()}
+    return {"type": kind.__name__, "arguments": module.config()}  # type: ignore[operator]
 
 
 def rebuild(path: str | Path, part: str, header: dict[str, Any], tensors: dict[str, Tensor]) -> nn.Module:
     """One part of the file as it was saved, but in evaluation mode."""
-    description = header["architecture"][part]
+    description, size = header["architecture"][part], Path(path).stat().st_size
     try:
-        limit_layers(description, LAYERS + LAYERS_FOR_A_TENSOR * len(tensors))
+        if len(json.dumps(description)) > LENGTH + LENGTH_FOR_A_TENSOR * len(tensors):
+            raise ValueError(f"its architecture is too long for {len(tensors)} tensors")
         with torch.device("meta"):  # shapes only; the file's tensors take their place
-            module = build(part, description, tensors)
-        size = Path(path).stat().st_size
-        if isinstance(module, HierarchicalClassification) and module.classes > size:
-            raise ValueError(f"its {module.classes} classes are too many for {size} bytes")
+            module = build(part, description, size)
     except Exception as error:  # whatever a malformed description trips over, it is the file's fault
         raise CheckpointError(
             f"{path}: the {part} cannot be rebuilt from the file, {error}; if it is a model of yours, build it "
@@ -210,42 +197,28 @@ def rebuild(path: str | Path, part: str, header: dict[str, Any], tensors: dict[s
     return module.eval()
 
 
-def limit_layers(description: Any, most: int) -> None:
-    """Refuse, before anything is built, an architecture of more than so many layers."""
-    layers, level = 0, [description]
-    while level:
-        layers += len(level)
-        if layers > most:
-            raise ValueError(f"more than {most} layers are too many for its tensors")
-        level = [part for each in level for _, part in each.get("parts", ())]
-
-
-def build(key: str, description: Any, tensors: dict[str, Tensor]) -> nn.Module:
-    """The module of a description. Anything but a known name with its own arguments and tensors raises."""
+def build(key: str, description: Any, size: int) -> nn.Module:
+    """The module of a description in a file of this size. All but a known name with its own arguments raises."""
     if "unbuildable" in description:
         raise ValueError(f"{key} {description['unbuildable']}")
-    if len(key) > LENGTH:
-        raise ValueError(f"{key[:LENGTH]}... is nested too deep, or its name is too long")
+    if len(key) > NAME_LENGTH:
+        raise ValueError(f"{key[:NAME_LENGTH]}... is nested too deep, or its name is too long")
     name = description["type"]
     if name not in BUILDABLE:
         raise ValueError(f"{key} is of an unknown kind, {name!r}")
     kind = BUILDABLE[name]
     if issubclass(kind, nn.Sequential | Residual):
-        parts = {name: build(f"{key}.{name}", part, tensors) for name, part in description["parts"]}
+        parts = {name: build(f"{key}.{name}", part, size) for name, part in description["parts"]}
         return kind(OrderedDict(parts)) if issubclass(kind, nn.Sequential) else kind(**parts)
-    arguments = description["arguments"]
-    known = kind.arguments if issubclass(kind, Layer) else inspect.signature(kind).parameters
-    for argument, value in arguments.items():
+    arguments: dict[str, Any] = {}
+    known = inspect.signature(kind).parameters
+    for argument, value in description["arguments"].items():
         if argument not in known:
             raise ValueError(f"{key}, {name}, has no argument {argument!r}")
-        long = issubclass(kind, Layer) and isinstance(value, list) and len(value) > LENGTH
-        if long or (isinstance(value, int) and value >= 2**63):
-            raise ValueError(f"{argument} of {key}, {name}, is too large")
-    module = kind(**arguments)
-    for own in module.state_dict():
-        if f"{key}.{own}" not in tensors:
-            raise ValueError(f"{key}.{own} is missing")
-    return module
+        arguments[argument] = tuple(value) if isinstance(value, list) else value
+    if arguments.get("classes", 0) > size:
+        raise ValueError(f"its {arguments['classes']} classes are too many for {size} bytes")
+    return kind(**arguments)
 
 
 def write_atomically(path: Path, content: bytes) -> None:

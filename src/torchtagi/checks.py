@@ -25,22 +25,22 @@ def require_values(name: str, x: Tensor) -> None:
     if x.numel() == 0:
         raise ValueError(f"{name} is empty: shape {tuple(x.shape)}")
     if not math.isfinite(x.sum().item()):
-        bad = x[~torch.isfinite(x)]
-        if bad.numel():
-            index = torch.nonzero(~torch.isfinite(x))[0].tolist()
-            raise ValueError(f"{name} must be finite, got {bad[0].item()} at index {index}")
+        bad = torch.nonzero(~torch.isfinite(x))
+        if len(bad):  # a sum may overflow by itself
+            index = bad[0].tolist()
+            raise ValueError(f"{name} must be finite, got {x[tuple(index)].item()} at index {index}")
 
 
-def require_variance(name: str, var: Tensor, mean: Tensor, mean_name: str = "mean") -> None:
+def require_variance(var: Tensor, mean: Tensor) -> None:
     """A variance that fits its mean: same shape, dtype and device; finite and not negative."""
-    require_values(name, var)
+    require_values("var", var)
     if var.shape != mean.shape:
-        raise ValueError(f"{name} must have the shape of {mean_name}, {tuple(mean.shape)}, got {tuple(var.shape)}")
+        raise ValueError(f"var must have the shape of mean, {tuple(mean.shape)}, got {tuple(var.shape)}")
     if var.dtype != mean.dtype or var.device != mean.device:
-        raise TypeError(f"{name} is {var.dtype} on {var.device}, but {mean_name} is {mean.dtype} on {mean.device}")
+        raise TypeError(f"var is {var.dtype} on {var.device}, but mean is {mean.dtype} on {mean.device}")
     smallest = var.min().item()
     if smallest < 0:
-        raise ValueError(f"{name} must not be negative, got {smallest}")
+        raise ValueError(f"var must not be negative, got {smallest}")
 
 
 def require_positive(name: str, value: float | Tensor) -> None:
@@ -61,5 +61,4 @@ def require_labels(name: str, labels: Tensor, batch: int, classes: int) -> None:
         raise ValueError(f"{name} must have shape ({batch},), one class a sample, got {tuple(labels.shape)}")
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= classes:
-        bad = low if low < 0 else high
-        raise ValueError(f"{name} must lie in 0..{classes - 1}, got {bad}")
+        raise ValueError(f"{name} must lie in 0..{classes - 1}, got {low if low < 0 else high}")

@@ -85,11 +85,8 @@ def require_convertible(path: str, module: nn.Module) -> None:
         raise problem(path, f"{kind.__name__} has no Gaussian counterpart: {remedy(kind.__name__, ORDINARY)}")
     own = [name for name, _ in module.named_parameters(recurse=False)]
     if own and not isinstance(module, GaussianParameter):
-        raise problem(
-            path,
-            f"{kind.__name__} has a parameter of its own, {own[0]}. Put it into a layer, or make it a buffer if it "
-            "is to stay as it is",
-        )
+        what = f"{kind.__name__} has a parameter of its own, {own[0]}"
+        raise problem(path, f"{what}. Put it into a layer, or make it a buffer if it is to stay as it is")
 
 
 def gaussian_layer(path: str, module: nn.Module, prior_std: float | None) -> Layer:
@@ -133,9 +130,5 @@ CALL_OF_MEAN = "mean and var are attributes of a Gaussian: instead of x.mean(dim
 def explain_call_of_mean(module: nn.Module, inputs: Any, output: Any) -> None:
     """Where Python can only say that a tensor was called, say what to do about it."""
     error = sys.exception()
-    if (
-        isinstance(error, TypeError)
-        and str(error) == "'Tensor' object is not callable"
-        and CALL_OF_MEAN not in getattr(error, "__notes__", ())  # by a module inside this one
-    ):
-        error.add_note(CALL_OF_MEAN)
+    if isinstance(error, TypeError) and str(error) == "'Tensor' object is not callable":
+        error.__notes__ = [CALL_OF_MEAN]  # once, however many modules it passes through

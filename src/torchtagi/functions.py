@@ -34,7 +34,7 @@ Rule = Callable[..., Any]
 REARRANGEMENTS = (
     *("clone", "contiguous", "detach", "expand", "flatten", "flip", "index_select", "moveaxis", "movedim"),
     *("narrow", "permute", "ravel", "reshape", "roll", "select", "squeeze", "swapaxes", "swapdims", "t"),
-    *("transpose", "unflatten", "unsqueeze", "view", "cpu", "cuda", "double", "float"),
+    *("transpose", "unflatten", "unsqueeze", "view", "cpu", "cuda", "double", "float", "to"),
 )
 
 
@@ -74,20 +74,12 @@ def add(x: Any, y: Any, alpha: float = 1) -> Any:
     return x + alpha * y if isinstance(x, Gaussian) else alpha * y + x
 
 
-def multiply(x: Any, y: Any) -> Any:
-    return x * y if isinstance(x, Gaussian) else y * x
-
-
 def divide(x: Any, y: Any) -> Any:
     return x / y if isinstance(x, Gaussian) else y.__rtruediv__(x)
 
 
-def total(x: Gaussian, dim: Any = None, keepdim: bool = False, dtype: torch.dtype | None = None) -> Gaussian:
-    return x.map(lambda t: torch.sum(t, dim, keepdim, dtype=dtype))
-
-
-def average(x: Gaussian, dim: Any = None, keepdim: bool = False, dtype: torch.dtype | None = None) -> Gaussian:
-    summed = total(x, dim, keepdim, dtype)
+def average(x: Gaussian, *args: Any, **options: Any) -> Gaussian:
+    summed = x.map(lambda t: torch.sum(t, *args, **options))
     return summed * (summed.mean.numel() / x.mean.numel())
 
 
@@ -151,10 +143,10 @@ RULES: dict[str, Rule] = {
     "add": add,
     **same("sub subtract", lambda x, y, alpha=1: add(x, y, -alpha)),
     "rsub": lambda x, y, alpha=1: add(y, x, -alpha),
-    **same("mul multiply", multiply),
+    **same("mul multiply", lambda x, y: x * y if isinstance(x, Gaussian) else y * x),
     **same("div divide true_divide", divide),
     **same("neg negative", lambda x: -x),
-    "sum": total,
+    "sum": rearrange(torch.sum),
     "mean": average,
     **{f.__name__: weigh(f) for f in (F.linear, F.conv1d, F.conv2d, F.conv3d)},
     **{f.__name__: weigh(f) for f in (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)},
@@ -162,6 +154,8 @@ RULES: dict[str, Rule] = {
     **same("dropout dropout1d dropout2d dropout3d", lambda x, *args, **options: x),
     **same("alpha_dropout feature_dropout feature_alpha_dropout", lambda x, *args, **options: x),
     "numel": lambda x: x.mean.numel(),
+    "size": lambda x, dim=None: x.mean.size(dim),
+    "dim": lambda x: x.mean.ndim,
 }
 
 ACTIVATIONS = "use relu, leaky_relu, tanh, sigmoid or softplus"

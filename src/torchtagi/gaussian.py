@@ -41,7 +41,7 @@ class Gaussian:
             return
         require_values("mean", mean)
         if var is not None:
-            require_variance("var", var, mean)
+            require_variance(var, mean)
         self.mean, self.var, self.plain = mean, var, None
         if torch.is_grad_enabled() and (mean.requires_grad or (var is not None and var.requires_grad)):
             self.plain = Gaussian.trusted(mean, var)
@@ -72,12 +72,6 @@ class Gaussian:
     def device(self) -> torch.device:
         return self.mean.device
 
-    def size(self, dim: int | None = None) -> Any:
-        return self.mean.size() if dim is None else self.mean.size(dim)
-
-    def dim(self) -> int:
-        return self.mean.ndim
-
     @property
     def T(self) -> Gaussian:
         """The transpose of a Gaussian with two dimensions."""
@@ -89,24 +83,11 @@ class Gaussian:
     def map(self, rearrange: Callable[[Tensor], Tensor]) -> Gaussian:
         """Apply one rearrangement (a view, an index, a copy) to mean and variance alike."""
         var = None if self.var is None else rearrange(self.var)
-        return Gaussian.trusted(
-            rearrange(self.mean), var, None if self.plain is None else self.plain.map(rearrange)
-        )
+        plain = None if self.plain is None else self.plain.map(rearrange)
+        return Gaussian.trusted(rearrange(self.mean), var, plain)
 
     def __getitem__(self, index: Any) -> Gaussian:
         return self.map(lambda t: t[index])
-
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Gaussian:
-        return self.map(lambda t: t.flatten(start_dim, end_dim))
-
-    def unflatten(self, dim: int, sizes: Sequence[int]) -> Gaussian:
-        return self.map(lambda t: t.unflatten(dim, tuple(sizes)))
-
-    def to(self, *args: Any, **kwargs: Any) -> Gaussian:
-        return self.map(lambda t: t.to(*args, **kwargs))
-
-    def detach(self) -> Gaussian:
-        return self.map(lambda t: t.detach())
 
     # ---- arithmetic with independent Gaussians, and with what is known ----------------------------------------
 
@@ -135,9 +116,7 @@ class Gaussian:
     __rmul__ = __mul__
 
     def __truediv__(self, divisor: Tensor | float) -> Gaussian:
-        if not isinstance(divisor, int | float | Tensor):
-            return NotImplemented
-        return lift(scale_moments, self, 1 / divisor)
+        return self * (1 / divisor)
 
     def __rtruediv__(self, dividend: Any) -> Gaussian:
         raise TypeError("div: what is divided by a Gaussian is no Gaussian; divide by a number or a tensor")
@@ -213,14 +192,14 @@ class Gaussian:
         return Gaussian.trusted(mean, var)
 
     def __repr__(self) -> str:
-        return f"Gaussian(mean={self.mean!r}, var={self.var!r})"
+        return f"{type(self).__name__}(mean={self.mean!r}, var={self.var!r})"
 
 
-def as_gaussian(x: Gaussian | Tensor, name: str = "input") -> Gaussian:
+def as_gaussian(x: Gaussian | Tensor) -> Gaussian:
     """What a layer does first: a plain tensor is a certain input, and is checked here, once."""
     if isinstance(x, Gaussian):
         return x
-    require_values(name, x)
+    require_values("input", x)
     if x.requires_grad and torch.is_grad_enabled():
         return Gaussian.trusted(x.detach(), None, Gaussian.trusted(x, None))
     return Gaussian.trusted(x, None)
@@ -233,23 +212,17 @@ def lift(rule: Callable[..., Moments], *operands: Any) -> Gaussian:
     """A rule for moments, made of differentiable torch functions that are linear in means and in variances, applied
     to Gaussians and to what is known. The messages go to the Gaussians alone; ordinary operands that require a
     gradient get theirs by the plain moments."""
-    asks = torch.is_grad_enabled() and any(
-        operand.plain is not None if isinstance(operand, Gaussian) else is_differentiable(operand)
-        for operand in operands
-    )
-    if not asks:
+    asks = [x.plain is not None for x in operands if isinstance(x, Gaussian)]
+    asks += [x.requires_grad for x in operands if isinstance(x, Tensor)]
+    if not (any(asks) and torch.is_grad_enabled()):
         return Gaussian.trusted(*rule(*operands))
-    known = [operand.detach() if isinstance(operand, Tensor) else operand for operand in operands]
-    plain = [plain_of(operand) if isinstance(operand, Gaussian) else operand for operand in operands]
+    known = [x.detach() if isinstance(x, Tensor) else x for x in operands]
+    plain = [plain_of(x) if isinstance(x, Gaussian) else x for x in operands]
     return Gaussian.trusted(*rule(*known), Gaussian.trusted(*rule(*plain)))
 
 
 def plain_of(x: Gaussian) -> Gaussian:
-    return x.detach() if x.plain is None else x.plain
-
-
-def is_differentiable(operand: Any) -> bool:
-    return isinstance(operand, Tensor) and operand.requires_grad
+    return x.map(Tensor.detach) if x.plain is None else x.plain
 
 
 def add_moments(a: Gaussian, b: Gaussian | Tensor | float) -> Moments:

@@ -15,9 +15,7 @@ def last_layer(net: nn.Module, outputs: int | None = None) -> tuple[str, Affine]
     if not layers:
         raise ValueError("the network has no layer with weights: Linear, Conv2d or ConvTranspose2d")
     fitting = [entry for entry in layers if outputs_of(entry[1]) == outputs]
-    if outputs is not None and outputs_of(layers[-1][1]) != outputs and len(fitting) == 1:
-        return fitting[0]
-    return layers[-1]
+    return fitting[0] if len(fitting) == 1 else layers[-1]
 
 
 def outputs_of(layer: Affine) -> int:

@@ -26,9 +26,8 @@ SUM_TOLERANCE = 1e-3
 
 
 class ReliabilityBins(NamedTuple):
-    """Equal-width confidence bins (edges[b], edges[b+1]]; means of an empty bin are NaN."""
+    """Confidence bins of equal width, closed above; means of an empty bin are NaN."""
 
-    edges: Tensor
     counts: Tensor
     confidence: Tensor
     accuracy: Tensor
@@ -81,7 +80,7 @@ def reliability_bins(probs: Tensor, labels: Tensor, bins: int = 15) -> Reliabili
     counts = torch.bincount(bin_of, minlength=bins)
     total_confidence = torch.zeros_like(edges[1:]).index_add_(0, bin_of, confidence)
     total_correct = torch.zeros_like(edges[1:]).index_add_(0, bin_of, wide(predicted == labels))
-    return ReliabilityBins(edges, counts, total_confidence / counts, total_correct / counts)
+    return ReliabilityBins(counts, total_confidence / counts, total_correct / counts)
 
 
 def ece(probs: Tensor, labels: Tensor, bins: int = 15) -> float:
@@ -95,8 +94,7 @@ def auroc_one_vs_rest(probs: Tensor, labels: Tensor) -> float:
     """AUROC of each class's probability for telling it from the others, averaged over the classes present."""
     require_classification(probs, labels)
     per_class = [auroc(probs[:, c], labels == c) for c in range(probs.shape[1])]
-    defined = [value for value in per_class if not math.isnan(value)]
-    return sum(defined) / len(defined) if defined else math.nan
+    return float(torch.tensor(per_class, dtype=torch.float64).nanmean())
 
 
 def auroc_misclassification(probs: Tensor, labels: Tensor) -> float:
@@ -104,13 +102,6 @@ def auroc_misclassification(probs: Tensor, labels: Tensor) -> float:
     require_classification(probs, labels)
     confidence, predicted = probs.max(1)
     return auroc(confidence, predicted == labels)
-
-
-def confusion_matrix(probs: Tensor, labels: Tensor) -> Tensor:
-    """Counts, int64 (C, C): row = true class, column = likeliest class."""
-    require_classification(probs, labels)
-    classes = probs.shape[1]
-    return torch.bincount(labels.long() * classes + probs.argmax(1), minlength=classes**2).view(classes, classes)
 
 
 # ---- two kinds told apart by a score -------------------------------------------------------------------------
@@ -121,7 +112,12 @@ def auroc(scores: Tensor, positives: Tensor) -> float:
 
     NaN if there are no positives or no negatives.
     """
-    positive = require_scores(scores, positives)
+    if bool(scores.isnan().any()):
+        raise ValueError("scores must not be NaN")
+    if scores.ndim != 1 or not len(scores) or positives.shape != scores.shape:
+        shapes = f"{tuple(scores.shape)} and {tuple(positives.shape)}"
+        raise ValueError(f"scores and positives must have one shape (N,), N ≥ 1, got {shapes}")
+    positive = positives.bool()
     count, others = int(positive.sum()), int((~positive).sum())
     if not count or not others:
         return math.nan
@@ -130,54 +126,22 @@ def auroc(scores: Tensor, positives: Tensor) -> float:
     return (float(midrank[group][positive].sum()) - count * (count + 1) / 2.0) / (count * others)
 
 
-def fpr_at_tpr(scores: Tensor, positives: Tensor, tpr: float = 0.95) -> float:
-    """The share of negatives that pass the highest threshold (score ≥ it) which lets `tpr` of positives pass.
-
-    NaN if there are no positives or no negatives.
-    """
-    positive = require_scores(scores, positives)
-    if not 0.0 < tpr <= 1.0:
-        raise ValueError(f"tpr must be in (0, 1], got {tpr}")
-    count = int(positive.sum())
-    if count in (0, len(scores)):
-        return math.nan
-    # The tolerance undoes products like 0.07 · 100 = 7.000000000000001.
-    needed = max(1, math.ceil(tpr * count - 1e-9))
-    threshold = scores[positive].sort(descending=True).values[needed - 1]
-    return float(wide(scores[~positive] >= threshold).mean())
-
-
 # ---- real numbers --------------------------------------------------------------------------------------------
 
 
 def regression_scores(mean: Tensor, var: Tensor, target: Tensor) -> dict[str, float]:
-    """The usual ones at once, over the targets that are not NaN."""
-    observed = ~torch.isnan(target)
-    mean, var, target = mean[observed], var[observed], target[observed]
+    """Root mean squared error, mean negative log-density of a target under N(mean, var) in nats, and the share of
+    targets inside the central 95 % interval; over the targets that are not NaN."""
+    predicted, target, observed = Gaussian(wide(mean), wide(var)), wide(target), ~torch.isnan(target)
+    require_positive("var", predicted.variance)
+    density = predicted.log_prob(target)  # which refuses targets of another shape
+    require_values("target", target[observed])
+    low, high = predicted.interval(0.95)
     return {
-        "rmse": rmse(mean, target),
-        "nll": gaussian_nll(mean, var, target),
-        "coverage_95": interval_coverage(mean, var, target),
+        "rmse": float((predicted.mean - target).square().nanmean().sqrt()),
+        "nll": float(-density.nanmean()),
+        "coverage_95": float(wide((low <= target) & (target <= high))[observed].mean()),
     }
-
-
-def rmse(mean: Tensor, target: Tensor) -> float:
-    """Root mean squared error."""
-    require_fitting(mean, target)
-    return float((wide(mean) - wide(target)).square().mean().sqrt())
-
-
-def gaussian_nll(mean: Tensor, var: Tensor, target: Tensor) -> float:
-    """Mean negative log-density of `target` under N(mean, var), per element, in nats."""
-    require_fitting(mean, target, var)
-    return float(-Gaussian(wide(mean), wide(var)).log_prob(wide(target)).mean())
-
-
-def interval_coverage(mean: Tensor, var: Tensor, target: Tensor, level: float = 0.95) -> float:
-    """The fraction of targets inside the central interval that should hold the share `level` of them."""
-    require_fitting(mean, target, var)
-    low, high = Gaussian(wide(mean), wide(var)).interval(level)
-    return float(wide((low <= wide(target)) & (wide(target) <= high)).mean())
 
 
 # ---- checks --------------------------------------------------------------------------------------------------
@@ -199,22 +163,3 @@ def require_classification(probs: Tensor, labels: Tensor) -> None:
     if abs(float(sums[worst]) - 1.0) > SUM_TOLERANCE:
         raise ValueError(f"probs must sum to 1 in each row, row {worst} sums to {float(sums[worst]):.6g}")
     require_labels("labels", labels, len(probs), probs.shape[1])
-
-
-def require_scores(scores: Tensor, positives: Tensor) -> Tensor:
-    """Which are positive."""
-    if bool(scores.isnan().any()):
-        raise ValueError("scores must not be NaN")
-    if scores.ndim != 1 or not len(scores) or positives.shape != scores.shape:
-        shapes = f"{tuple(scores.shape)} and {tuple(positives.shape)}"
-        raise ValueError(f"scores and positives must have one shape (N,), N ≥ 1, got {shapes}")
-    return positives.bool()
-
-
-def require_fitting(mean: Tensor, target: Tensor, var: Tensor | None = None) -> None:
-    for name, value in (("mean", mean), ("target", target), ("var", mean if var is None else var)):
-        require_values(name, value)
-        if value.shape != mean.shape:
-            raise ValueError(f"{name} must have the shape of mean, {tuple(mean.shape)}, got {tuple(value.shape)}")
-    if var is not None:
-        require_positive("var", var)

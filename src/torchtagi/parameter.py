@@ -11,26 +11,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from torchtagi.checks import require_positive, require_values
 
-PRIORS = ("lecun", "he", "xavier")
-
 
 def prior_std(prior: str, fan_in: int, fan_out: int) -> float:
-    """The standard deviation of a prior before its gains.
-
-    `lecun` is √(1/fan_in), which the authors' code calls He; `he` is √(2/fan_in), He et al.'s value for ReLU;
-    `xavier` is √(2/(fan_in+fan_out)).
-    """
-    if prior == "lecun":
-        return math.sqrt(1 / fan_in)
-    if prior == "he":
-        return math.sqrt(2 / fan_in)
-    if prior == "xavier":
-        return math.sqrt(2 / (fan_in + fan_out))
-    raise ValueError(f"prior must be one of {', '.join(PRIORS)}, got {prior!r}")
+    """The standard deviation of a prior. What the authors' code calls He is `lecun`; `he` is He et al.'s value for
+    ReLU."""
+    variances = {"lecun": 1 / fan_in, "he": 2 / fan_in, "xavier": 2 / (fan_in + fan_out)}
+    if prior not in variances:
+        raise ValueError(f"prior must be one of {', '.join(variances)}, got {prior!r}")
+    return math.sqrt(variances[prior])
 
 
 class Positions:
@@ -42,8 +34,7 @@ class Positions:
 class GaussianParameter(nn.Module):
     """N(mean, var) for each entry of a tensor of weights.
 
-    The prior's variance is (var_gain·std)²; its mean is drawn from N(0, (mean_gain·std)²), so that units of a
-    layer differ. A gain multiplies a standard deviation.
+    The prior's variance is std²; its mean is drawn from N(0, std²), so that units of a layer differ.
 
     `shared` says that each entry acts at many positions of a sample, as a convolution's do, and at how many;
     `Update` counts it. `given` says that the prior is the user's own (`set_`): `calibrate_prior` leaves it alone.
@@ -60,55 +51,37 @@ class GaussianParameter(nn.Module):
         shape: Sequence[int],
         std: float = 1.0,
         *,
-        mean_gain: float = 1.0,
-        var_gain: float = 1.0,
         shared: Positions | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.shared = shared
-        self.mean = nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
-        self.var = nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
-        self.reset(std, mean_gain=mean_gain, var_gain=var_gain)
-
-    @torch.no_grad()
-    def reset(self, std: float, *, mean_gain: float = 1.0, var_gain: float = 1.0) -> None:
-        """Return to a prior."""
         require_positive("std", std)
-        require_positive("var_gain", var_gain)
-        if not (mean_gain >= 0 and math.isfinite(mean_gain)):
-            raise ValueError(f"mean_gain must be finite and not negative, got {mean_gain}")
-        self.given, self.learned, self.calibration = False, False, (1.0, 1.0)
-        if not self.mean.is_meta:  # no memory to fill, and finding that out takes torch half a millisecond
-            self.mean.normal_(0.0, mean_gain * std)
-            self.var.fill_((var_gain * std) ** 2)
+        self.shared = shared
+        mean, var = (torch.empty(*shape, device=device, dtype=dtype) for _ in range(2))
+        if not mean.is_meta:  # no memory to fill, and finding that out takes torch half a millisecond
+            mean.normal_(0.0, std)
+            var.fill_(std**2)
+        self.mean, self.var = nn.Parameter(mean), nn.Parameter(var)
 
-    def pair(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def pair(self) -> tuple[Tensor, Tensor]:
         """Mean and variance, past `nn.Module`'s attribute look-up, which costs small networks dear."""
         tensors = self._parameters
         return tensors["mean"], tensors["var"]  # type: ignore[return-value]
 
     @torch.no_grad()
-    def fill(self, mean: float, var: float) -> GaussianParameter:
-        """One prior for all entries, a layer's own."""
-        self.mean.fill_(mean)
-        self.var.fill_(var)
-        return self
-
-    @torch.no_grad()
-    def set_(self, mean: float | torch.Tensor, var: float | torch.Tensor) -> GaussianParameter:
+    def set_(self, mean: float | Tensor, var: float | Tensor, *, given: bool = True) -> GaussianParameter:
         """Set mean and variance to a prior of your own, or to a posterior that you know."""
         require_positive("var", var)
-        if isinstance(mean, torch.Tensor):
+        if isinstance(mean, Tensor):
             require_values("mean", mean)
         new = [
-            value.expand_as(self.mean) if isinstance(value, torch.Tensor) else torch.full_like(self.mean, value)
+            value.expand_as(self.mean) if isinstance(value, Tensor) else torch.full_like(self.mean, value)
             for value in (mean, var)
         ]
         self.mean.copy_(new[0])
         self.var.copy_(new[1])
-        self.given = True
+        self.given = given
         return self
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
@@ -116,7 +89,7 @@ class GaussianParameter(nn.Module):
         try:
             for name in ("mean", "var"):
                 value = state_dict.get(prefix + name)
-                if isinstance(value, torch.Tensor) and not value.is_meta:
+                if isinstance(value, Tensor) and not value.is_meta:
                     require_values(prefix + name, value)
                     if name == "var" and not bool((value > 0).all()):  # fit for shards, which may be empty
                         raise ValueError(f"{prefix}var must be positive, got {value.min().item()}")
@@ -137,9 +110,5 @@ def ordinary_parameters(net: nn.Module) -> list[nn.Parameter]:
 
 def gaussian_parameters(modules: Iterable[nn.Module]) -> list[GaussianParameter]:
     """All of these modules', each once."""
-    found: dict[int, GaussianParameter] = {}
-    for module in modules:
-        for part in module.modules():
-            if isinstance(part, GaussianParameter):
-                found.setdefault(id(part), part)
-    return list(found.values())
+    parts = (part for module in modules for part in module.modules())
+    return list(dict.fromkeys(part for part in parts if isinstance(part, GaussianParameter)))

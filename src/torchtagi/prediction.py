@@ -27,18 +27,14 @@ class ClassPrediction:
     """What the classes are called; 0, 1, … unless given."""
 
     @property
-    def indices(self) -> Tensor:
-        """The likeliest class's place among the classes."""
-        return self.probs.argmax(1)
-
-    @property
     def labels(self) -> Any:
         """The likeliest class: a tensor of whole numbers, or a list of names."""
+        indices = self.probs.argmax(1)
         if self.classes is None:
-            return self.indices
+            return indices
         if all(isinstance(name, int) for name in self.classes):
-            return torch.tensor(self.classes, device=self.probs.device)[self.indices]
-        return [self.classes[index] for index in self.indices.tolist()]
+            return torch.tensor(self.classes, device=self.probs.device)[indices]
+        return [self.classes[index] for index in indices.tolist()]
 
     @property
     def confidence(self) -> Tensor:
@@ -50,28 +46,9 @@ class ClassPrediction:
         return terms.sum(1)
 
 
-@dataclass(frozen=True)
-class RegressionPrediction:
-    """Targets in their own units: `mean`, and the two parts of their variance, std² = epistemic + aleatoric."""
+class RegressionPrediction(Gaussian):
+    """Targets in their own units: a Gaussian, with the two parts of its variance, var = epistemic + aleatoric."""
 
-    mean: Tensor
-    epistemic: Tensor
-    aleatoric: Tensor
-
-    @property
-    def gaussian(self) -> Gaussian:
-        return Gaussian.trusted(self.mean, self.epistemic + self.aleatoric)
-
-    @property
-    def std(self) -> Tensor:
-        return self.gaussian.std
-
-    def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
-        """The central interval that holds an observation with probability `level`."""
-        return self.gaussian.interval(level)
-
-    def sample(self, *size: int, generator: torch.Generator | None = None) -> Tensor:
-        return self.gaussian.sample(*size, generator=generator)
-
-    def log_prob(self, y: Tensor) -> Tensor:
-        return self.gaussian.log_prob(y)
+    def __init__(self, mean: Tensor, epistemic: Tensor, aleatoric: Tensor) -> None:
+        super().__init__(mean, epistemic + aleatoric, None)
+        self.epistemic, self.aleatoric = epistemic, aleatoric

@@ -17,20 +17,18 @@ ROWS = 1000  # of a stream, until its scale stays
 
 
 class Standardiser:
-    """(x − mean)/std; passes everything on as it is until something was observed."""
+    """(x − mean)/std; until something was observed, one mean of 0 and one std of 1 for all."""
 
     def __init__(self) -> None:
         self.settled = False
         """Whether nothing is observed any more."""
-        self.rows, self.mean, self.squares = (torch.zeros(0, dtype=torch.float64) for _ in range(3))
+        self.rows, self.mean, self.squares = (torch.zeros(1, dtype=torch.float64) for _ in range(3))
 
     def observe(self, x: Tensor) -> None:
         """Add rows (N, features, …) to what is known of their scale; a NaN is missing."""
         values = x.detach().cpu().double().transpose(0, 1).flatten(1)
         seen = ~torch.isnan(values)
         count = seen.sum(1).double()
-        if not self.known:
-            self.rows, self.mean, self.squares = (torch.zeros_like(count) for _ in range(3))
         total = (self.rows + count).clamp_min(1)
         # the two halves' means and spreads, joined (Chan, Golub and LeVeque 1983)
         delta = torch.where(count > 0, values.nansum(1) / count.clamp_min(1) - self.mean, 0.0)
@@ -41,34 +39,29 @@ class Standardiser:
         self.settled = bool(self.rows.min() >= ROWS)
 
     @property
-    def known(self) -> bool:
-        return self.rows.numel() > 0
-
-    @property
     def std(self) -> Tensor:
         """1 where nothing varies."""
         std = (self.squares / (self.rows - 1).clamp_min(1)).sqrt()
         return torch.where(std > 1e-12 * self.mean.abs(), std, 1.0)
 
     def __call__(self, x: Any) -> Any:
-        return (x - shaped(self.mean, x)) / shaped(self.std, x) if self.known else x
+        return (x - shaped(self.mean, x)) / self.factor(x)
 
     def undo(self, y: Tensor) -> Tensor:
-        return y * shaped(self.std, y) + shaped(self.mean, y) if self.known else y
+        return y * self.factor(y) + shaped(self.mean, y)
 
-    def factor(self, like: Tensor) -> Tensor:
+    def factor(self, like: Tensor | Gaussian) -> Tensor:
         """The standard deviations, to be multiplied with."""
-        return shaped(self.std, like) if self.known else like.new_ones(())
+        return shaped(self.std, like)
 
     def as_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name).tolist() for name in ("rows", "mean", "squares")} | {
-            "settled": self.settled
-        }
+        columns = {name: getattr(self, name).tolist() for name in ("rows", "mean", "squares")}
+        return {**columns, "settled": self.settled}
 
     def read_json(self, content: dict[str, Any]) -> None:
         """The inverse; raises what malformed content trips over."""
-        columns = [torch.tensor(content[name], dtype=torch.float64) for name in ("rows", "mean", "squares")]
-        if len({column.shape for column in columns}) > 1 or not all(bool(c.isfinite().all()) for c in columns):
+        columns = torch.tensor([content[name] for name in ("rows", "mean", "squares")], dtype=torch.float64)
+        if columns.ndim != 2 or not bool(columns.isfinite().all()):
             raise ValueError("the scale of inputs or targets is malformed")
         self.rows, self.mean, self.squares = columns
         self.settled = bool(content["settled"])

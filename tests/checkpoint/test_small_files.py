@@ -43,21 +43,35 @@ def tree(classes: int) -> dict[str, Any]:
 GREEDY: dict[str, tuple[dict[str, Any], str]] = {
     "classes": ({"net": RELU, "likelihood": tree(30_000)}, "30000 classes"),
     "a world of classes": ({"net": RELU, "likelihood": tree(10**9)}, "1000000000 classes"),
-    "classes beyond counting": ({"net": RELU, "likelihood": tree(10**4000)}, "classes of likelihood"),
-    "layers without tensors": ({"net": repeated(RELU, 200_000)}, "more than 1000 layers"),
-    "layers with tensors": ({"net": repeated(LINEAR, 20_000)}, "more than 1000 layers"),
+    "classes beyond counting": ({"net": RELU, "likelihood": tree(10**4000)}, "0000 classes are too many"),
+    "trees of classes": ({"net": repeated(tree(10**4000), 10)}, "0000 classes are too many"),
+    "layers without tensors": ({"net": repeated(RELU, 200_000)}, "too long for 0 tensors"),
+    "layers with tensors": ({"net": repeated(LINEAR, 20_000)}, "too long for 0 tensors"),
     "layers with the tensors of others": (
         {"net": repeated(LINEAR, 8_000), "others": 2_000},
-        r"net\.0\.weight\.mean is missing",
+        "too long for 2000 tensors",
     ),
-    "layers inside layers": ({"net": repeated(repeated(RELU, 400), 400)}, "more than 1000 layers"),
-    "large layers": ({"net": repeated(LARGE, 900)}, r"net\.0\.weight\.mean is missing"),
+    "a few layers with the tensors of others": (
+        {"net": repeated(LINEAR, 500), "others": 2_000},
+        r"net\.0\.bias\.mean is missing",
+    ),
+    "layers inside layers": ({"net": repeated(repeated(RELU, 400), 400)}, "too long for 0 tensors"),
+    "large layers": ({"net": repeated(LARGE, 500)}, r"net\.0\.bias\.mean is missing"),
     "nesting": ({"net": nested(RELU, 200)}, "nested too deep"),
     "nesting beyond JSON": ({"net": None}, "not a torchtagi checkpoint"),  # written below
-    "long names": ({"net": sequence(("a" * 10**6, repeated(LINEAR, 900)))}, "name is too long"),
+    "a long name": ({"net": sequence(("a" * 10**6, RELU))}, "too long for 0 tensors"),
+    "long names": ({"net": sequence(("a" * 10**4, repeated(LINEAR, 400)))}, "name is too long"),
     "dimensions": (
         {"net": {"type": "LayerNorm", "arguments": {"normalized_shape": [10**18] * 50_000}}},
-        "normalized_shape of net.* too large",
+        "too long for 0 tensors",
+    ),
+    "fewer dimensions": (
+        {"net": {"type": "LayerNorm", "arguments": {"normalized_shape": [10**18] * 3_000}}},
+        "the net cannot be rebuilt",
+    ),
+    "a wide layer": (
+        {"net": {"type": "Linear", "arguments": {"in_features": 10**4000, "out_features": 1}}},
+        "the net cannot be rebuilt",
     ),
 }
 MEASURE = """
@@ -125,9 +139,9 @@ def test_a_deep_network_is_not_too_much(make: Callable[[], nn.Module], count: in
 
 
 def test_a_network_that_load_takes_for_too_much_is_restored(tmp_path: Path) -> None:
-    net = nn.Sequential(*(tagi.nn.ReLU() for _ in range(1100)), tagi.nn.Linear(2, 2))
+    net = nn.Sequential(*(tagi.nn.ReLU() for _ in range(1700)), tagi.nn.Linear(2, 2))
     files.save(tmp_path / "a", net)
-    with pytest.raises(tagi.CheckpointError, match=r"more than 1016 layers.*restore\(path, net"):
+    with pytest.raises(tagi.CheckpointError, match=r"too long for 4 tensors.*restore\(path, net"):
         files.load(tmp_path / "a")
     net[-1].weight.set_(0.0, 1.0)
     files.restore(tmp_path / "a", net)

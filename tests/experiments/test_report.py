@@ -13,14 +13,14 @@ from PIL import Image
 
 import torchtagi as tagi
 from torchtagi.experiments import data
-from torchtagi.experiments.classify.evaluation import Evaluation, load_model
+from torchtagi.experiments.classify.evaluation import Evaluation, confusion_matrix, load_model
 from torchtagi.experiments.classify.tasks import TASKS
 from torchtagi.experiments.report import page as pages
 from torchtagi.experiments.report import plots
 from torchtagi.experiments.report.measures import EPOCH_COLUMNS
 from torchtagi.experiments.report.page import write_report
 from torchtagi.experiments.runs.folder import Run, RunError
-from torchtagi.metrics import classification_scores, confusion_matrix
+from torchtagi.metrics import classification_scores
 
 VOID = {"meta", "img", "source", "br"}
 

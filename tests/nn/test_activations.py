@@ -51,6 +51,18 @@ def test_mixture_relu_keeps_relative_accuracy_far_below_zero(
         assert out.var.item() == pytest.approx(expected_var, rel=rel_var), f"variance at m/σ = {ratio}"
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_mixture_relu_is_the_identity_far_above_zero(dtype: torch.dtype) -> None:
+    """Also where m²/v leaves the range of numbers, or their precision; and nothing far below zero."""
+    mean = torch.tensor([10.0, 1000.0, 1e30, 10.0], dtype=dtype)
+    var = torch.tensor([0.0, 1e-4, 1e-30, 1e-20], dtype=dtype)
+    above, below = tnn.MixtureReLU()(Gaussian(mean, var)), tnn.MixtureReLU()(Gaussian(-mean, var))
+    torch.testing.assert_close(above.mean, mean, rtol=0, atol=0)
+    torch.testing.assert_close(above.var, var, rtol=0, atol=0)
+    assert not below.mean.any()
+    assert not below.var.any()
+
+
 def test_mixture_relu_mean_grows_with_the_input() -> None:
     """E[max(0, z)] is increasing in m."""
     mean = torch.linspace(-9, 3, 2401, dtype=torch.float64)
@@ -97,6 +109,22 @@ def test_class_probabilities_tend_to_the_delta_method(layer: nn.Module, function
     torch.autograd.backward([out.mean, out.var], [torch.ones_like(out.mean), torch.ones_like(out.var)])
     torch.testing.assert_close(x.mean.grad[0], jacobian.diag(), rtol=1e-5, atol=0)
     torch.testing.assert_close(x.var.grad[0], jacobian.diag().square(), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_class_probabilities_of_a_certain_input_are_the_functions_own(dtype: torch.dtype) -> None:
+    """Also where their exponentials lie far outside the range of numbers."""
+    z = torch.tensor([[1.0, -2.0, 3.0, 0.5], [100.0, 3.0, 2.0, -1.0], [1e4, 1.0, 0.0, -1e4]], dtype=dtype)
+    for x in (z, Gaussian(z, torch.zeros_like(z))):
+        torch.testing.assert_close(tnn.ClosedFormSoftmax()(x).mean, z.softmax(-1))
+        rectified = z.clamp_min(0)
+        torch.testing.assert_close(tnn.Remax()(x).mean, rectified / rectified.sum(-1, keepdim=True))
+
+
+def test_softmax_of_logits_far_apart_is_finite() -> None:
+    out = tnn.ClosedFormSoftmax()(Gaussian(torch.tensor([[0.0, -60.0, -300.0]]), torch.full((1, 3), 0.5)))
+    torch.testing.assert_close(out.mean, torch.tensor([[1.0, 0.0, 0.0]]))
+    assert out.var.isfinite().all()
 
 
 def test_remax_probabilities_sum_to_one_and_the_largest_logit_wins() -> None:

@@ -79,8 +79,6 @@ SHAPES: list[tuple[Callable[[], nn.Module], tuple[int, ...], str]] = [
     (lambda: tnn.ConvTranspose2d(2, 3, 3), (2, 5, 5), r"ConvTranspose2d: .*\(N, 2, H, W\).*\(2, 5, 5\)"),
     (lambda: tnn.AvgPool2d(2), (2, 4), r"AvgPool2d: .*\(N, C, H, W\).*\(2, 4\)"),
     (lambda: tnn.MaxPool2d(2), (2, 4), r"MaxPool2d: .*\(N, C, H, W\).*\(2, 4\)"),
-    # its windows reach from the padding on one side to that on the other, over the single column
-    (lambda: tnn.MaxPool2d(2, padding=1, dilation=2), (1, 1, 3, 1), r"MaxPool2d: .*3x1"),
     (lambda: tnn.LayerNorm(4), (3, 5), r"LayerNorm: .*\(4,\).*\(3, 5\)"),
     (lambda: tnn.LayerNorm((2, 3)), (3,), r"LayerNorm: .*\(2, 3\).*\(3,\)"),
     (lambda: tnn.LayerNorm((2, 3)), (4, 3, 2), r"LayerNorm: .*\(2, 3\).*\(4, 3, 2\)"),
@@ -122,12 +120,6 @@ def test_images_that_do_not_fit_a_window(
             build()(x)
 
 
-@pytest.mark.parametrize("layer", [tnn.Remax(), tnn.ClosedFormSoftmax()], ids=["Remax", "ClosedFormSoftmax"])
-def test_probabilities_of_a_certain_input(layer: nn.Module) -> None:
-    with pytest.raises(ValueError, match=f"{type(layer).__name__}: its input must have a variance"):
-        layer(torch.ones(2, 3))
-
-
 # ---- constructor arguments -----------------------------------------------------------------------------------
 
 ARGUMENTS: list[tuple[Callable[[], object], str]] = [
@@ -135,12 +127,6 @@ ARGUMENTS: list[tuple[Callable[[], object], str]] = [
     (lambda: tnn.Linear(3, -1), "out_features.*-1"),
     (lambda: tnn.Linear(2.5, 3), r"in_features.*2\.5"),
     (lambda: tnn.Linear(3, 3, prior="glorot"), "prior.*'glorot'"),
-    (lambda: tnn.Linear(3, 3, var_gain=0.0), r"var_gain.*0\.0"),
-    (lambda: tnn.Linear(3, 3, var_gain=-1.0), r"var_gain.*-1\.0"),
-    (lambda: tnn.Linear(3, 3, var_gain=math.inf), "var_gain.*inf"),
-    (lambda: tnn.Linear(3, 3, var_gain=math.nan), "var_gain.*nan"),
-    (lambda: tnn.Linear(3, 3, mean_gain=-0.5), r"mean_gain.*-0\.5"),
-    (lambda: tnn.Linear(3, 3, mean_gain=math.nan), "mean_gain.*nan"),
     (lambda: tnn.Conv2d(0, 3, 3), "in_channels.*0"),
     (lambda: tnn.Conv2d(3, 0, 3), "out_channels.*0"),
     (lambda: tnn.Conv2d(3, 3, 0), "kernel_size.*0"),
@@ -165,8 +151,6 @@ ARGUMENTS: list[tuple[Callable[[], object], str]] = [
     (lambda: tnn.AvgPool2d(2, padding=-1), "padding.*-1"),
     (lambda: tnn.MaxPool2d(0), "kernel_size.*0"),
     (lambda: tnn.MaxPool2d(2, dilation=0), "dilation.*0"),
-    (lambda: tnn.ZeroPad2d((1, 2)), r"padding.*\(1, 2\)"),
-    (lambda: tnn.ZeroPad2d(1.5), r"padding.*1\.5"),
     (
         lambda: tnn.BatchNorm2d(2, use_running=True, track_running_stats=False),
         "use_running=True.*track_running_stats",
@@ -174,15 +158,12 @@ ARGUMENTS: list[tuple[Callable[[], object], str]] = [
     (lambda: tnn.BatchNorm2d(0), "num_features.*0"),
     (lambda: tnn.BatchNorm1d(-3), "num_features.*-3"),
     (lambda: tnn.BatchNorm2d(2, eps=-1.0), r"eps.*-1\.0"),
-    (lambda: tnn.BatchNorm2d(2, momentum=1.5), r"momentum.*1\.5"),
-    (lambda: tnn.BatchNorm2d(2, correction=-1), "correction.*-1"),
     (lambda: tnn.LayerNorm(0), "normalized_shape.*0"),
     (lambda: tnn.LayerNorm(()), r"normalized_shape.*\(\)"),
     (lambda: tnn.LayerNorm((2, -3)), r"normalized_shape.*-3"),
     (lambda: tnn.LayerNorm(3, eps=-1.0), r"eps.*-1\.0"),
-    (lambda: tnn.Softplus(0.0), r"beta.*0\.0"),
     (lambda: prior_std("zero", 3, 3), "prior.*'zero'"),
-    (lambda: GaussianParameter((2,), var_gain=0.0), r"var_gain.*0\.0"),
+    (lambda: GaussianParameter((2,), 0.0), r"std.*0\.0"),
     (lambda: GaussianParameter((2,)).set_(0.0, 0.0), r"var must be positive and finite, got 0\.0"),
     (
         lambda: GaussianParameter((2,)).set_(0.0, torch.tensor([1.0, -2.0])),

@@ -13,8 +13,7 @@ import torchtagi as tagi
 from cases import CASES, Case, gaussian_parameters
 from torchtagi import Gaussian, GaussianParameter
 from torchtagi import nn as tnn
-from torchtagi.nn.layer import PriorOptions
-from torchtagi.nn.norm import Norm, NormOptions
+from torchtagi.nn.layer import Place
 
 LARGE = {
     "linear": (lambda **options: tnn.Linear(300, 200, **options), 300, 200),
@@ -32,19 +31,17 @@ PRIOR_VARIANCE = {
 
 @pytest.mark.parametrize("prior", PRIOR_VARIANCE)
 @pytest.mark.parametrize("kind", LARGE)
-@pytest.mark.parametrize(("mean_gain", "var_gain"), [(1.0, 1.0), (0.5, 3.0)])
-def test_prior_scales(prior: str, kind: str, mean_gain: float, var_gain: float) -> None:
-    """Variances exactly, means by their spread; gains multiply standard deviations, not the bias's."""
+def test_prior_scales(prior: str, kind: str) -> None:
+    """Variances exactly, means by their spread."""
     torch.manual_seed(0)
     build, fan_in, fan_out = LARGE[kind]
-    layer = build(prior=prior, mean_gain=mean_gain, var_gain=var_gain)
+    layer = build(prior=prior)
     variance = PRIOR_VARIANCE[prior](fan_in, fan_out)
-    torch.testing.assert_close(layer.weight.var.detach(), torch.full_like(layer.weight.var, var_gain**2 * variance))
+    torch.testing.assert_close(layer.weight.var.detach(), torch.full_like(layer.weight.var, variance))
     torch.testing.assert_close(layer.bias.var.detach(), torch.full_like(layer.bias.var, variance))
     means = layer.weight.mean.detach().double()
-    spread = mean_gain**2 * variance
-    assert means.square().mean().item() == pytest.approx(spread, rel=6 * math.sqrt(2 / means.numel()))
-    assert abs(means.mean().item()) < 6 * math.sqrt(spread / means.numel())
+    assert means.square().mean().item() == pytest.approx(variance, rel=6 * math.sqrt(2 / means.numel()))
+    assert abs(means.mean().item()) < 6 * math.sqrt(variance / means.numel())
     assert layer.bias.mean.detach().square().mean().item() == pytest.approx(variance, rel=1.2)
 
 
@@ -55,24 +52,14 @@ def test_default_prior_is_the_authors() -> None:
     torch.testing.assert_close(layer.weight.var.detach(), torch.full((2, 8), 1 / 8))
 
 
-def test_zero_mean_gain_starts_at_zero() -> None:
-    layer = tnn.Linear(4, 3, mean_gain=0.0)
-    assert not layer.weight.mean.any()
-    assert (layer.weight.var > 0).all()
-
-
-def test_parameter_set_and_reset() -> None:
-    torch.manual_seed(0)
-    parameter = GaussianParameter((50, 40), 0.5, var_gain=2.0)
-    torch.testing.assert_close(parameter.var.detach(), torch.ones(50, 40))
+def test_parameter_set() -> None:
+    parameter = GaussianParameter((50, 40), 0.5)
+    torch.testing.assert_close(parameter.var.detach(), torch.full((50, 40), 0.25))
     before = parameter.mean
     assert parameter.set_(3.0, torch.full((50, 40), 0.25)) is parameter
     assert parameter.mean is before
     assert torch.equal(parameter.mean, torch.full((50, 40), 3.0))
     assert torch.equal(parameter.var, torch.full((50, 40), 0.25))
-    parameter.reset(0.2, mean_gain=0.5)
-    torch.testing.assert_close(parameter.var.detach(), torch.full((50, 40), 0.04))
-    assert parameter.mean.detach().std().item() == pytest.approx(0.1, rel=0.1)
     assert set(dict(parameter.named_parameters())) == {"mean", "var"}
 
 
@@ -86,9 +73,9 @@ def test_dtype_argument(layer: object) -> None:
 
 CONFIGURED = [
     *(case.build for case in CASES.values()),
-    lambda: tnn.Linear(3, 2, prior="xavier", mean_gain=0.5, var_gain=2.0),
-    lambda: tnn.Conv2d(2, 2, 3, prior="he", mean_gain=0.5, var_gain=2.0),
-    lambda: tnn.ConvTranspose2d(2, 2, 3, 2, 1, 1, prior="xavier", mean_gain=0.5, var_gain=2.0, dilation=2),
+    lambda: tnn.Linear(3, 2, prior="xavier"),
+    lambda: tnn.Conv2d(2, 2, 3, prior="he"),
+    lambda: tnn.ConvTranspose2d(2, 2, 3, 2, 1, 1, prior="xavier", dilation=2),
     lambda: tnn.BatchNorm2d(2, 1e-3, 0.2, use_running=True, sync=True, correction=1),
     lambda: tnn.Flatten(0, 1),
 ]
@@ -119,11 +106,20 @@ def test_config_holds_every_constructor_argument() -> None:
         expected = set()
         for name, argument in inspect.signature(type(layer)).parameters.items():
             if argument.kind is argument.VAR_KEYWORD:
-                options = NormOptions if isinstance(layer, Norm) else PriorOptions
-                expected |= options.__annotations__.keys() if layer.arguments else set()
+                assert not layer.arguments or argument.annotation == "Unpack[Place]", case.id
             elif argument.kind is not argument.VAR_POSITIONAL:
                 expected.add(name)
-        assert set(layer.config()) == expected - {"device", "dtype"}, case.id
+        assert set(layer.config()) == expected, case.id
+    assert Place.__annotations__.keys() == {"device", "dtype"}
+
+
+def test_a_layer_of_the_users_own_has_the_arguments_of_the_one_it_extends() -> None:
+    class Square(tnn.Linear):
+        def __init__(self, size: int) -> None:
+            super().__init__(size, size)
+
+    assert Square(3).config() == tnn.Linear(3, 3).config()
+    assert "in_features=3" in repr(Square(3))
 
 
 IMAGE_CASES = [case for case in CASES.values() if len(case.shape) == 4]

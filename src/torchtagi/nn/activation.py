@@ -7,12 +7,11 @@ backward    J dm                 J² dv
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchtagi.checks import require_positive
 from torchtagi.nn.layer import Layer
 
 UnitMoments = tuple[Tensor, Tensor, Tensor]
@@ -89,8 +88,6 @@ class ReLU(Layer):
 class LeakyReLU(ReLU):
     """z above zero, `negative_slope`·z below, linearised at the mean."""
 
-    arguments: ClassVar = ("negative_slope",)
-
     def __init__(self, negative_slope: float = 0.01) -> None:
         super().__init__()
         self.negative_slope = negative_slope
@@ -100,6 +97,8 @@ class Unitwise(Layer):
     """An activation that knows its output's mean, variance and gain."""
 
     function = GainMoments
+    linearise: Callable[[Tensor], tuple[Tensor, Tensor]]
+    """f(m) and f′(m)."""
 
     def operands(self) -> tuple[Any, ...]:
         return (self.moments,)
@@ -108,10 +107,6 @@ class Unitwise(Layer):
         """Linearised; activations with exact moments have their own."""
         value, slope = self.linearise(mean)
         return value, slope.square().mul_(var), slope
-
-    def linearise(self, mean: Tensor) -> tuple[Tensor, Tensor]:
-        """f(m) and f′(m)."""
-        raise AssertionError("each unit-wise activation defines its slope or its moments")
 
 
 class Tanh(Unitwise):
@@ -130,15 +125,8 @@ class Sigmoid(Unitwise):
         return value, value * (1 - value)
 
 
-class Softplus(Unitwise):
+class Softplus(Unitwise, torch.nn.Softplus):  # type: ignore[misc]
     """log(1 + exp(βz))/β, linear above `threshold` as in torch; linearised at the mean."""
-
-    arguments: ClassVar = ("beta", "threshold")
-
-    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
-        super().__init__()
-        require_positive("beta", beta)
-        self.beta, self.threshold = beta, threshold
 
     def linearise(self, mean: Tensor) -> tuple[Tensor, Tensor]:
         value = torch.nn.functional.softplus(mean, self.beta, self.threshold)

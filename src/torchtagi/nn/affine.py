@@ -18,17 +18,19 @@ where they enter a product, and what comes out goes on in the parameters' precis
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor
 
-from torchtagi.nn.layer import PRIOR_ARGUMENTS, Layer, Pair, PriorOptions, as_pair, require_sizes
-from torchtagi.parameter import Positions
+from torchtagi.nn.layer import Layer, Pair, Place, as_pair, require_sizes
+from torchtagi.parameter import GaussianParameter, Positions, prior_std
 
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 """What convolutions may multiply in, as configurations name it; float32 is the parameters' own."""
 
+Geometry = tuple[Pair, Pair, Pair, bool, Pair, int]  # stride, padding, dilation, transposed, output_padding, groups
 Needs = tuple[bool, bool, bool]
 Grads = tuple[Tensor | None, Tensor | None, Tensor | None]
 
@@ -55,10 +57,8 @@ class MatrixProduct:
 class Convolution:
     """A convolution or a transposed one, with torch's own options."""
 
-    def __init__(
-        self, stride: Pair, padding: Pair, dilation: Pair, transposed: bool, output_padding: Pair, groups: int
-    ) -> None:
-        self.options = (stride, padding, dilation, transposed, output_padding, groups)
+    def __init__(self, options: Geometry) -> None:
+        self.options = options
         self.positions = Positions()
         self.precision: torch.dtype | None = None  # to multiply in; None: the operands' own
 
@@ -120,10 +120,20 @@ class Affine(Layer):
     function = AffineMoments
     output_is_free = True
     product: MatrixProduct | Convolution
+    prior: str
+
+    def add_parameters(
+        self, shape: tuple[int, ...], bias_units: int, fans: Pair, prior: str, place: Place, **shared: Any
+    ) -> None:
+        """Of a layer with these fans, in and out. The bias has the weights' scale, as in the authors' code."""
+        self.prior = prior
+        std = prior_std(prior, *fans)
+        self.weight = GaussianParameter(shape, std, **place, **shared)
+        self.bias = GaussianParameter((bias_units,), std, **place, **shared) if bias_units else None
 
     def operands(self) -> tuple[Any, ...]:
         parameters: dict[str, Any] = self._modules  # past the slow look-up, as in GaussianParameter.pair
-        bias = parameters["bias"]
+        bias = parameters.get("bias")
         return self.product, *parameters["weight"].pair(), *((None, None) if bias is None else bias.pair())
 
     def check_input(self, mean: Tensor, var: Tensor | None) -> None:
@@ -133,19 +143,17 @@ class Affine(Layer):
 
 
 class Linear(Affine):
-    """`torch.nn.Linear` with Gaussian weights."""
-
-    arguments: ClassVar = ("in_features", "out_features", "bias", *PRIOR_ARGUMENTS)
+    """`torch.nn.Linear` with Gaussian weights; `prior` is the scale of theirs (`parameter.prior_std`)."""
 
     def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, **options: Unpack[PriorOptions]
+        self, in_features: int, out_features: int, bias: bool = True, prior: str = "lecun", **place: Unpack[Place]
     ) -> None:
         super().__init__()
         require_sizes(in_features=in_features, out_features=out_features)
         self.in_features, self.out_features = in_features, out_features
         self.product = MatrixProduct()
-        fans = in_features, out_features
-        self.add_weight_and_bias((out_features, in_features), out_features if bias else 0, fans, **options)
+        shape, fans = (out_features, in_features), (in_features, out_features)
+        self.add_parameters(shape, out_features if bias else 0, fans, prior, place)
 
     def check_input(self, mean: Tensor, var: Tensor | None) -> None:
         if mean.shape[-1:] != (self.in_features,):
@@ -155,7 +163,7 @@ class Linear(Affine):
 
 
 class ConvolutionLayer(Affine):
-    """What Conv2d and ConvTranspose2d share; arguments are named and checked as in torch."""
+    """What Conv2d and ConvTranspose2d share; arguments are those of torch, and `prior` as in `Linear`."""
 
     transposed: ClassVar[bool]
     kernel_size: Pair
@@ -165,7 +173,7 @@ class ConvolutionLayer(Affine):
     dilation: Pair
 
     def build(
-        self, in_channels: int, out_channels: int, groups: int, bias: bool, options: PriorOptions, **pairs: Any
+        self, in_channels: int, out_channels: int, groups: int, bias: bool, prior: str, place: Place, **pairs: Any
     ) -> None:
         require_sizes(in_channels=in_channels, out_channels=out_channels, groups=groups)
         if in_channels % groups or out_channels % groups:
@@ -173,14 +181,13 @@ class ConvolutionLayer(Affine):
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         for name, value in pairs.items():
             setattr(self, name, as_pair(name, value))
-        self.product = Convolution(
-            self.stride, self.padding, self.dilation, self.transposed, self.output_padding, groups
-        )
+        options = (self.stride, self.padding, self.dilation, self.transposed, self.output_padding, groups)
+        self.product = Convolution(options)
         first, second = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
-        shape = (first, second // groups, *self.kernel_size)
-        window = self.kernel_size[0] * self.kernel_size[1]
+        window = math.prod(self.kernel_size)
         fans = in_channels // groups * window, out_channels // groups * window
-        self.add_weight_and_bias(shape, out_channels if bias else 0, fans, self.product.positions, **options)
+        shape, shared = (first, second // groups, *self.kernel_size), self.product.positions
+        self.add_parameters(shape, out_channels if bias else 0, fans, prior, place, shared=shared)
 
     def check_input(self, mean: Tensor, var: Tensor | None) -> None:
         if mean.ndim != 4 or mean.shape[1] != self.in_channels:
@@ -193,10 +200,6 @@ class Conv2d(ConvolutionLayer):
     """`torch.nn.Conv2d` with Gaussian weights. For padding on some sides only, put a `ZeroPad2d` before it."""
 
     transposed: ClassVar = False
-    arguments: ClassVar = (
-        *("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "bias"),
-        *PRIOR_ARGUMENTS,
-    )
 
     def __init__(
         self,
@@ -208,26 +211,21 @@ class Conv2d(ConvolutionLayer):
         dilation: int | Pair = 1,
         groups: int = 1,
         bias: bool = True,
-        **options: Unpack[PriorOptions],
+        prior: str = "lecun",
+        **place: Unpack[Place],
     ) -> None:
         super().__init__()
+        pairs: dict[str, Any] = {"kernel_size": kernel_size, "stride": stride, "dilation": dilation}
         if padding == "same":
-            padding = same_padding(kernel_size, stride, dilation)
-        elif padding == "valid":
-            padding = 0
-        pairs = {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation}
-        self.build(in_channels, out_channels, groups, bias, options, **pairs)
+            padding = same_padding(**{name: as_pair(name, value) for name, value in pairs.items()})
+        pairs["padding"] = 0 if padding == "valid" else padding
+        self.build(in_channels, out_channels, groups, bias, prior, place, **pairs)
 
 
 class ConvTranspose2d(ConvolutionLayer):
     """`torch.nn.ConvTranspose2d` with Gaussian weights."""
 
     transposed: ClassVar = True
-    arguments: ClassVar = (
-        *("in_channels", "out_channels", "kernel_size", "stride", "padding", "output_padding", "groups"),
-        *("bias", "dilation"),
-        *PRIOR_ARGUMENTS,
-    )
 
     def __init__(
         self,
@@ -240,22 +238,22 @@ class ConvTranspose2d(ConvolutionLayer):
         groups: int = 1,
         bias: bool = True,
         dilation: int | Pair = 1,
-        **options: Unpack[PriorOptions],
+        prior: str = "lecun",
+        **place: Unpack[Place],
     ) -> None:
         super().__init__()
         pairs = {"kernel_size": kernel_size, "stride": stride, "dilation": dilation}
         pairs |= {"padding": padding, "output_padding": output_padding}
-        self.build(in_channels, out_channels, groups, bias, options, **pairs)
+        self.build(in_channels, out_channels, groups, bias, prior, place, **pairs)
 
 
-def same_padding(kernel_size: int | Pair, stride: int | Pair, dilation: int | Pair) -> Pair:
+def same_padding(kernel_size: Pair, stride: Pair, dilation: Pair) -> Pair:
     """What keeps an image's size; torch pads one side more than the other where that is uneven."""
-    kernel, gaps = as_pair("kernel_size", kernel_size), as_pair("dilation", dilation)
-    rows, columns = (gap * (size - 1) for size, gap in zip(kernel, gaps, strict=True))
-    if as_pair("stride", stride) != (1, 1) or rows % 2 or columns % 2:
+    rows, columns = (gap * (size - 1) for size, gap in zip(kernel_size, dilation, strict=True))
+    if stride != (1, 1) or rows % 2 or columns % 2:
         raise ValueError(
-            f"padding='same' is for stride 1 and kernels that reach as far to one side as to the other, got stride="
-            f"{stride} and kernel_size={kernel}: put a ZeroPad2d before the convolution"
+            "padding='same' is for stride 1 and kernels that reach as far to one side as to the other, got "
+            f"{stride=} and {kernel_size=}: put a ZeroPad2d before the convolution"
         )
     return rows // 2, columns // 2
 

@@ -1,30 +1,27 @@
 """What all layers share: constructor arguments kept as attributes of the same name.
 
-A layer class lists them in `arguments`; `repr` and saved checkpoints are made from that list, so neither can
-drift from the constructor.
+Their names are read off the constructor; `repr`, saved checkpoints and conversion are made from them, so none can
+drift from it.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 import torch
 from torch import Tensor, nn
 
 from torchtagi.gaussian import Gaussian, as_gaussian
-from torchtagi.parameter import GaussianParameter, Positions, prior_std
+from torchtagi.parameter import GaussianParameter
 
 Pair = tuple[int, int]
-PRIOR_ARGUMENTS = ("prior", "mean_gain", "var_gain")
 
 
-class PriorOptions(TypedDict, total=False):
-    """What layers with weights take by name: the scale of their prior (`parameter.prior_std`), and its place."""
+class Place(TypedDict, total=False):
+    """Where a layer is, not what it is."""
 
-    prior: str
-    mean_gain: float
-    var_gain: float
     device: torch.device | str | None
     dtype: torch.dtype | None
 
@@ -55,6 +52,7 @@ class Layer(nn.Module):
     """
 
     arguments: ClassVar[tuple[str, ...]] = ()
+    """The constructor's, but for its `Place`."""
     function: type[torch.autograd.Function] | None = None
     output_is_free: ClassVar[bool] = False
     """Its Function neither keeps what it returns nor returns what it was given: a chain may work in place on it."""
@@ -62,6 +60,11 @@ class Layer(nn.Module):
     """Its Function's messages may be views of those it got."""
     weight: GaussianParameter | None
     bias: GaussianParameter | None
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__.startswith("torchtagi."):  # a user's subclass has those of the layer that it extends
+            named = inspect.signature(cls).parameters.values()
+            cls.arguments = tuple(one.name for one in named if one.kind is one.POSITIONAL_OR_KEYWORD)
 
     def forward(self, x: Gaussian | Tensor) -> Gaussian:
         x = as_gaussian(x)
@@ -81,30 +84,6 @@ class Layer(nn.Module):
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self.config().items())
-
-    def add_weight_and_bias(
-        self,
-        shape: tuple[int, ...],
-        bias_units: int,
-        fans: Pair,
-        shared: Positions | None = None,
-        *,
-        prior: str = "lecun",
-        mean_gain: float = 1.0,
-        var_gain: float = 1.0,
-        **place: Any,
-    ) -> None:
-        """The parameters of an affine layer with these fans, in and out. The bias has the weights' scale, as in the
-        authors' code, but not their gains: those set how much the inputs count."""
-        self.prior, self.mean_gain, self.var_gain = prior, mean_gain, var_gain
-        std = prior_std(prior, *fans)
-        self.weight = GaussianParameter(shape, std, mean_gain=mean_gain, var_gain=var_gain, shared=shared, **place)
-        bias = GaussianParameter((bias_units,), std, shared=shared, **place) if bias_units else None
-        self.register_module("bias", bias)
-
-    if TYPE_CHECKING:
-
-        def __call__(self, x: Gaussian | Tensor) -> Gaussian: ...
 
 
 def as_pair(name: str, value: int | Pair) -> Pair:

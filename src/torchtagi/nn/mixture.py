@@ -35,29 +35,19 @@ def standard_deviation(var: Tensor) -> Tensor:
 def rectified_moments(mean: Tensor, var: Tensor) -> UnitMoments:
     """Mean, variance and gain of max(0, z).
 
-    With t = m/σ: E = σ(tΦ + φ), E[·²] = v((t² + 1)Φ + tφ). Below zero both cancel almost to nothing, so there φ is
-    taken out of them: they are σφ(1 − |t|M) and vφ((t² + 1)M − |t|) with Mills' ratio M = Φ/φ, and far below, where
-    these cancel too, σφ/t²·(1 − 3/t² + 15/t⁴ − …) and 2vφ/|t|³·(1 − 6/t² + 45/t⁴ − …).
+    With t = −|m|/σ and Mills' ratio M = Φ/φ, both at t, the moments of max(0, σt + σε), ε ~ N(0, 1), are free of
+    cancellation: σ e₁ with e₁ = φ(1 − |t|M), and σ² e₂ with e₂ = φ((t² + 1)M − |t|). They are those sought below
+    zero. Above it max(0, z) = z + max(0, −z), whose moments are m + σ e₁ and v(1 − e₂ − 2|t| e₁ − e₁²).
     """
     std = standard_deviation(var)
     ratio = mean / std
-    gain = torch.special.ndtr(ratio)
-    density = standard_density(ratio)
-    depth = ratio.clamp(max=0).abs()
+    depth = ratio.abs().clamp_max(40)  # where φ is zero in double precision too
+    density = standard_density(depth)
     mills = math.sqrt(math.pi / 2) * torch.special.erfcx(depth / math.sqrt(2))
-    inverse = depth.clamp_min(1).square().reciprocal()
-    far = depth > (12 if mean.dtype == torch.float64 else 6)
-    first = torch.where(
-        far, inverse * (1 - inverse * (3 - inverse * (15 - inverse * (105 - 945 * inverse)))), 1 - depth * mills
-    )
-    second = torch.where(
-        far,
-        2 * inverse.pow(1.5) * (1 - inverse * (6 - inverse * (45 - inverse * (420 - 4725 * inverse)))),
-        (depth.square() + 1) * mills - depth,
-    )
-    value = torch.where(ratio < 0, density * first, ratio * gain + density)
-    square = torch.where(ratio < 0, density * second, (ratio.square() + 1) * gain + ratio * density)
-    return std * value, (var * (square - value.square())).clamp_min(0), gain
+    first = density * (1 - depth * mills)
+    second = density * ((depth.square() + 1) * mills - depth)
+    share = torch.where(mean > 0, 1 - second - first * (2 * depth + first), second - first.square())
+    return mean.clamp_min(0) + std * first, var * share.clamp_min(0), torch.special.ndtr(ratio)
 
 
 def clamped_moments(mean: Tensor, var: Tensor) -> UnitMoments:
@@ -75,15 +65,13 @@ def clamped_moments(mean: Tensor, var: Tensor) -> UnitMoments:
 class MixtureReLU(Unitwise):
     """max(0, z) with exact moments."""
 
-    def moments(self, mean: Tensor, var: Tensor) -> UnitMoments:
-        return rectified_moments(mean, var)
+    moments = staticmethod(rectified_moments)
 
 
 class MixtureTanh(Unitwise):
     """z cut to [−1, 1], with exact moments."""
 
-    def moments(self, mean: Tensor, var: Tensor) -> UnitMoments:
-        return clamped_moments(mean, var)
+    moments = staticmethod(clamped_moments)
 
 
 class MixtureSigmoid(Unitwise):

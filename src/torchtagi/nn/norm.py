@@ -23,16 +23,16 @@ the transposed Jacobian of â at the means. The variance's message keeps its 1/�
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypedDict, Unpack
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
 
 from torchtagi.gaussian import Gaussian, as_gaussian
-from torchtagi.nn.layer import Layer, apply_function, require_sizes
+from torchtagi.nn.layer import Layer, Place, apply_function, require_sizes
 from torchtagi.parameter import GaussianParameter, Positions
 
 
@@ -42,10 +42,8 @@ class Pool:
 
     dims: tuple[int, ...]
     count: float
-    divisor: float
-    """count − correction."""
-    shared: bool
-    """Among all processes."""
+    divisor: float  # count − correction
+    shared: bool  # among all processes
 
     def answer(self, message: Tensor, unit: Tensor) -> Tensor:
         """u − Σu/A − â Σ(u â)/(A − correction)"""
@@ -104,47 +102,27 @@ class NormMoments(torch.autograd.Function):
         return dx, dx_var, None, None, dweight, dweight_var, dbias, dbias_var, None
 
 
-class NormOptions(TypedDict, total=False):
-    """What both norms take by name, beside torch's own arguments:
+class Norm(Layer):
+    """Shared by both norms, which take two arguments beside torch's own:
 
     `correction`  1 for the unbiased variance of the authors' code; the paper's eq. 3 has 0.
     `differentiate_statistics` lets the message know that they move with the units; False holds them (eq. 5).
     """
 
+    sync = False
+    eps: float
     correction: int
     differentiate_statistics: bool
-    device: torch.device | str | None
-    dtype: torch.dtype | None
+    layout: Callable[[int], tuple[tuple[int, ...], tuple[int, ...]]]
+    """For inputs of so many dimensions: those that are normalised together, and the shape of γ and β."""
 
-
-class Norm(Layer):
-    """Shared by both norms. A γ without β keeps β at zero."""
-
-    sync = False
-
-    def build(
-        self,
-        shape: tuple[int, ...],
-        eps: float,
-        weight: bool,
-        bias: bool,
-        *,
-        correction: int = 0,
-        differentiate_statistics: bool = True,
-        **options: Any,
-    ) -> None:
-        """γ ~ N(1, 1/units) and β ~ N(0, 1/units), the authors' prior."""
-        for name, value in (("eps", eps), ("correction", correction)):
-            if not value >= 0:
-                raise ValueError(f"{name} must not be negative, got {value}")
-        self.eps, self.correction, self.differentiate_statistics = eps, correction, differentiate_statistics
-        units = math.prod(shape)
-        self.weight = GaussianParameter(shape, **options).fill(1.0, 1.0 / units) if weight else None
-        self.bias = GaussianParameter(shape, **options).fill(0.0, 1.0 / units) if weight and bias else None
-
-    def layout(self, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """For inputs of so many dimensions: those that are normalised together, and the shape of γ and β."""
-        raise AssertionError("each norm has its own")
+    def add_parameters(self, shape: tuple[int, ...], weight: bool, bias: bool, **options: Any) -> None:
+        """γ ~ N(1, 1/units) and β ~ N(0, 1/units), the authors' prior. A γ without β keeps β at zero."""
+        if not self.eps >= 0:
+            raise ValueError(f"eps must not be negative, got {self.eps}")
+        var = 1 / math.prod(shape)
+        self.weight = GaussianParameter(shape, **options).set_(1.0, var, given=False) if weight else None
+        self.bias = GaussianParameter(shape, **options).set_(0.0, var, given=False) if weight and bias else None
 
     def statistics(self, x: Gaussian) -> tuple[Tensor, Tensor, Pool | None]:
         """μ and σ² to normalise by, and the units they are of; None if they are given."""
@@ -185,21 +163,13 @@ class Norm(Layer):
             weight, weight_var = self.weight.pair()
             bias = (torch.zeros_like(weight),) * 2 if self.bias is None else self.bias.pair()
             affine = [part.view(shape) for part in (weight, weight_var, *bias)]
-        operands = (
-            centre,
-            torch.rsqrt(variance + self.eps),
-            *affine,
-            pool if self.differentiate_statistics else None,
-        )
-        return apply_function(NormMoments, x, *operands, plain=plain)
+        scale = torch.rsqrt(variance + self.eps)
+        pool = pool if self.differentiate_statistics else None
+        return apply_function(NormMoments, x, centre, scale, *affine, pool, plain=plain)
 
 
 class LayerNorm(Norm):
     """`torch.nn.LayerNorm` for Gaussians: normalises each sample over its last dimensions."""
-
-    arguments: ClassVar = (
-        *("normalized_shape", "eps", "elementwise_affine", "bias", "correction", "differentiate_statistics"),
-    )
 
     def __init__(
         self,
@@ -207,14 +177,17 @@ class LayerNorm(Norm):
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
-        **options: Unpack[NormOptions],
+        correction: int = 0,
+        differentiate_statistics: bool = True,
+        **place: Unpack[Place],
     ) -> None:
         super().__init__()
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         if not shape or not all(isinstance(size, int) and size > 0 for size in shape):
             raise ValueError(f"normalized_shape must be positive whole numbers, got {normalized_shape!r}")
-        self.normalized_shape, self.elementwise_affine = shape, elementwise_affine
-        self.build(shape, eps, elementwise_affine, bias, **options)
+        self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
+        self.correction, self.differentiate_statistics = correction, differentiate_statistics
+        self.add_parameters(shape, elementwise_affine, bias, **place)
 
     def check_input(self, mean: Tensor, var: Tensor | None) -> None:
         if tuple(mean.shape[-len(self.normalized_shape) :]) != self.normalized_shape:
@@ -227,7 +200,7 @@ class LayerNorm(Norm):
 class BatchNorm(Norm):
     """Normalises each channel over the batch and, for images, over the pixels.
 
-    Arguments as in torch, those of `NormOptions` and two more:
+    Arguments as in torch, those of `Norm` and two more:
     `use_running` normalises with the running statistics in training too (after this batch is mixed in), as the
                   authors' code does: batches of different kinds, real and generated images say, then share one
                   scale instead of each being centred on its own.
@@ -235,10 +208,6 @@ class BatchNorm(Norm):
     The running statistics start as a copy of the first batch's; without a `momentum` they are those of all batches.
     """
 
-    arguments: ClassVar = (
-        *("num_features", "eps", "momentum", "affine", "track_running_stats"),
-        *("correction", "use_running", "sync", "differentiate_statistics"),
-    )
     ranks: ClassVar[tuple[int, ...]]
     running_mean: Tensor
     running_var: Tensor
@@ -252,26 +221,25 @@ class BatchNorm(Norm):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
-        *,
+        correction: int = 0,
         use_running: bool = False,
         sync: bool = False,
-        **options: Unpack[NormOptions],
+        differentiate_statistics: bool = True,
+        **place: Unpack[Place],
     ) -> None:
         super().__init__()
         require_sizes(num_features=num_features)
-        if momentum is not None and not 0 <= momentum <= 1:
-            raise ValueError(f"momentum must lie between 0 and 1, got {momentum}")
         if use_running and not track_running_stats:
             raise ValueError("use_running=True needs track_running_stats=True")
-        self.num_features, self.momentum, self.affine = num_features, momentum, affine
+        self.num_features, self.eps, self.momentum, self.affine = num_features, eps, momentum, affine
         self.track_running_stats, self.use_running, self.sync = track_running_stats, use_running, sync
+        self.correction, self.differentiate_statistics = correction, differentiate_statistics
         self.positions = Positions() if 4 in self.ranks else None
-        self.build((num_features,), eps, affine, True, shared=self.positions, **options)
-        device, dtype = options.get("device"), options.get("dtype")
+        self.add_parameters((num_features,), affine, True, shared=self.positions, **place)
         buffers = {
-            "running_mean": torch.zeros(num_features, device=device, dtype=dtype),
-            "running_var": torch.ones(num_features, device=device, dtype=dtype),
-            "num_batches_tracked": torch.zeros((), device=device, dtype=torch.long),
+            "running_mean": torch.zeros(num_features, **place),
+            "running_var": torch.ones(num_features, **place),
+            "num_batches_tracked": torch.zeros((), device=place.get("device"), dtype=torch.long),
         }
         for name, buffer in buffers.items():
             self.register_buffer(name, buffer if track_running_stats else None)

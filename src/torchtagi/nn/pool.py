@@ -2,22 +2,18 @@
 
 AvgPool2d, AdaptiveAvgPool2d
                 a = (a₁ + … + a_K)/K            E = Σ m/K, var = Σ v/K²      (paper eq. 1)
-MaxPool2d       one entry of the window passes on with its mean and variance:
-                `stochastic=False`  the entry of largest mean
-                `stochastic=True`   Peters & Welling's pooling, named in section 3.1.1: in training an entry is
-                                    drawn by its probability of being the largest; in eval the likeliest one
+MaxPool2d       the entry of largest mean passes on with its mean and variance
 The operations are linear in what passes, so autograd's own backward already carries the messages. Images that do
-not fit a window are refused by torch.
+not fit a window, and sizes that are none, are refused by torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from torchtagi.gaussian import Gaussian, Moments, as_gaussian, lift
@@ -55,6 +51,9 @@ class AvgPoolMoments(torch.autograd.Function):
 class Pool2d(Layer):
     """What all pooling layers share."""
 
+    pool: Callable[[Tensor], Tensor]
+    divisors: Callable[[Tensor], Tensor]
+
     def check_input(self, mean: Tensor, var: Tensor | None) -> None:
         if mean.ndim not in (3, 4):
             raise ValueError(
@@ -66,16 +65,14 @@ class Pool2d(Layer):
         self.stride = as_pair("stride", self.kernel_size if stride is None else stride)
         self.padding = as_pair("padding", padding)
 
-    def average(
-        self, x: Gaussian | Tensor, pool: Callable[[Tensor], Tensor], divisors: Callable[[Tensor], Tensor]
-    ) -> Gaussian:
-        """Where each window has a divisor of its own."""
+    def forward(self, x: Gaussian | Tensor) -> Gaussian:
+        x = as_gaussian(x)
+        self.check_input(x.mean, x.var)
+        return super().forward(x) if self.function is not None else lift(self.moments, x)
 
-        def moments(g: Gaussian) -> Moments:
-            self.check_input(g.mean, g.var)
-            return pool(g.mean), None if g.var is None else pool(g.var) / divisors(g.mean)
-
-        return lift(moments, as_gaussian(x))
+    def moments(self, x: Gaussian) -> Moments:
+        """Averages, where each window has a divisor of its own."""
+        return self.pool(x.mean), None if x.var is None else self.pool(x.var) / self.divisors(x.mean)
 
 
 class AvgPool2d(Pool2d):
@@ -83,7 +80,6 @@ class AvgPool2d(Pool2d):
 
     function: type[torch.autograd.Function] | None = AvgPoolMoments
     output_is_free = True
-    arguments: ClassVar = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
 
     def __init__(
         self,
@@ -96,48 +92,35 @@ class AvgPool2d(Pool2d):
     ) -> None:
         super().__init__()
         self.set_windows(kernel_size, stride, padding)
-        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
-        self.divisor_override = divisor_override
+        self.ceil_mode, self.count_include_pad, self.divisor_override = (
+            ceil_mode,
+            count_include_pad,
+            divisor_override,
+        )
+        self.geometry: Geometry = (self.kernel_size, self.stride, self.padding, ceil_mode, count_include_pad)
         if (ceil_mode or not count_include_pad) and divisor_override is None:
             self.function = None
 
     def operands(self) -> tuple[Any, ...]:
-        geometry = (self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
-        return geometry, self.divisor_override or self.kernel_size[0] * self.kernel_size[1]
+        return self.geometry, self.divisor_override or self.kernel_size[0] * self.kernel_size[1]
 
-    def forward(self, x: Gaussian | Tensor) -> Gaussian:
-        if self.function is not None:
-            return super().forward(x)
-        geometry: Geometry = self.operands()[0]
+    def pool(self, t: Tensor) -> Tensor:
+        return functional.avg_pool2d(t, *self.geometry)
 
-        def divisors(mean: Tensor) -> Tensor:
-            """What torch used: at the border (entries covered)/(their average of ones)."""
-            ones = torch.ones_like(mean.flatten(0, -3)[:1])
-            return functional.avg_pool2d(ones, *geometry, 1) / functional.avg_pool2d(ones, *geometry)
-
-        return self.average(x, lambda t: functional.avg_pool2d(t, *geometry), divisors)
+    def divisors(self, mean: Tensor) -> Tensor:
+        """What torch used: at the border (entries covered)/(their average of ones)."""
+        ones = torch.ones_like(mean.flatten(0, -3)[:1])
+        return functional.avg_pool2d(ones, *self.geometry, 1) / self.pool(ones)
 
 
-class AdaptiveAvgPool2d(Pool2d):
+class AdaptiveAvgPool2d(Pool2d, nn.AdaptiveAvgPool2d):  # type: ignore[misc]
     """`torch.nn.AdaptiveAvgPool2d`: as many windows as `output_size` says, of nearly equal size; where one does not
     divide the other, they overlap as torch's do. None keeps the input's size."""
-
-    arguments: ClassVar = ("output_size",)
-
-    def __init__(self, output_size: int | Sequence[int | None] | None) -> None:
-        super().__init__()
-        sizes = tuple(output_size) if isinstance(output_size, tuple | list) else (output_size, output_size)
-        if len(sizes) != 2 or not all(size is None or (isinstance(size, int) and size >= 1) for size in sizes):
-            raise ValueError(f"output_size must be one or two positive whole numbers or None, got {output_size!r}")
-        self.output_size = sizes
-
-    def forward(self, x: Gaussian | Tensor) -> Gaussian:
-        return self.average(x, self.pool, self.entries)
 
     def pool(self, t: Tensor) -> Tensor:
         return functional.adaptive_avg_pool2d(t, self.output_size)
 
-    def entries(self, mean: Tensor) -> Tensor:
+    def divisors(self, mean: Tensor) -> Tensor:
         """Window i of n reaches from ⌊i·size/n⌋ to ⌈(i + 1)·size/n⌉."""
         sizes = zip(mean.shape[-2:], self.pool(mean[:1]).shape[-2:], strict=True)
         heights, widths = (
@@ -147,9 +130,7 @@ class AdaptiveAvgPool2d(Pool2d):
 
 
 class MaxPool2d(Pool2d):
-    """`torch.nn.MaxPool2d`; with `stochastic=True` the pooling of Peters & Welling."""
-
-    arguments: ClassVar = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "stochastic")
+    """`torch.nn.MaxPool2d`: the entry of largest mean passes on."""
 
     def __init__(
         self,
@@ -158,64 +139,13 @@ class MaxPool2d(Pool2d):
         padding: int | Pair = 0,
         dilation: int | Pair = 1,
         ceil_mode: bool = False,
-        *,
-        stochastic: bool = False,
     ) -> None:
         super().__init__()
         self.set_windows(kernel_size, stride, padding)
-        self.dilation = as_pair("dilation", dilation)
-        self.ceil_mode, self.stochastic = ceil_mode, stochastic
+        self.dilation, self.ceil_mode = as_pair("dilation", dilation), ceil_mode
 
-    def forward(self, x: Gaussian | Tensor) -> Gaussian:
-        x = as_gaussian(x)
-        self.check_input(x.mean, x.var)
-        with torch.no_grad():
-            # The largest of one joint sample falls on each entry with its probability of being the largest.
-            drawn = self.stochastic and self.training and x.var is not None
-            index = self.largest(x.sample() if drawn else x.mean)
-            if self.stochastic and not self.training and x.var is not None:
-                index = self.likeliest(x.mean, x.var, index.shape)
-        return x.map(lambda t: t.flatten(-2).gather(-1, index.flatten(-2)).view(index.shape))
-
-    def largest(self, values: Tensor) -> Tensor:
-        """Where in the plane of each channel the window's largest value lies."""
-        largest, index = functional.max_pool2d(
-            values, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, True
-        )
-        if max(self.dilation) > 1 and any(self.padding) and largest.isinf().any():
-            raise ValueError(
-                f"MaxPool2d: on an input of {values.shape[-2]}x{values.shape[-1]} a window of "
-                f"dilation={self.dilation} holds nothing but padding={self.padding}"
-            )
-        return index
-
-    def likeliest(self, mean: Tensor, var: Tensor, shape: torch.Size, nodes: int = 12) -> Tensor:
-        """Where each window's entry of greatest P(largest) lies: P_i = E_{t~N_i}[Π_{j≠i} Φ((t−m_j)/σ_j)],
-        by Gauss–Hermite quadrature: approximate where the window's variances differ much."""
-        inside, places = self.windows(mean, shape)
-        means = mean.flatten(-2)[..., places]
-        stds = var.flatten(-2)[..., places].clamp_min(torch.finfo(var.dtype).tiny).sqrt()
-        points, weights = np.polynomial.hermite_e.hermegauss(nodes)
-        chances = []
-        for i in range(len(places)):
-            chance = torch.zeros(shape, dtype=mean.dtype, device=mean.device)
-            for point, weight in zip(points.tolist(), weights.tolist(), strict=True):
-                t = means[..., i, :, :] + point * stds[..., i, :, :]
-                log_below = torch.special.log_ndtr((t.unsqueeze(-3) - means) / stds).where(inside, 0.0)
-                chance += weight * torch.exp(log_below.sum(-3) - log_below[..., i, :, :])
-            chances.append(chance.where(inside[i], -1.0))
-        best = torch.stack(chances, -3).argmax(-3, keepdim=True)
-        return places.expand_as(means).gather(-3, best).squeeze(-3)
-
-    def windows(self, x: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
-        """(K, H′, W′): where in the plane each window's entries lie, and whether they do or are padding."""
-        rows, columns = (
-            torch.arange(n, device=x.device) * self.stride[axis]
-            - self.padding[axis]
-            + torch.arange(self.kernel_size[axis], device=x.device)[:, None] * self.dilation[axis]
-            for axis, n in enumerate(shape[-2:])
-        )
-        rows, columns = rows[:, None, :, None], columns[:, None, :]
-        height, width = x.shape[-2:]
-        inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
-        return inside.flatten(0, 1), torch.where(inside, rows * width + columns, 0).flatten(0, 1)
+    def moments(self, x: Gaussian) -> Moments:
+        options = (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+        mean, index = functional.max_pool2d(x.mean, *options, return_indices=True)
+        var = None if x.var is None else x.var.flatten(-2).gather(-1, index.flatten(-2)).view(index.shape)
+        return mean, var

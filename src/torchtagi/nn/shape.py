@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from torchtagi.gaussian import Gaussian, as_gaussian
 from torchtagi.nn.layer import Layer
 
 
 class FlattenMoments(torch.autograd.Function):
-    """For chains; by itself a flattening is torch's own view."""
+    """A view, as a Function that a chain can hold."""
 
     @staticmethod
     def forward(
@@ -25,63 +23,39 @@ class FlattenMoments(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
-        return dmean.view(ctx.shape), dvar.view(ctx.shape) if ctx.needs_input_grad[1] else None, None, None
+        return dmean.reshape(ctx.shape), dvar.reshape(ctx.shape) if ctx.needs_input_grad[1] else None, None, None
 
 
-class Flatten(Layer):
+class Flatten(Layer, nn.Flatten):  # type: ignore[misc]
     """`torch.nn.Flatten`."""
 
     function = FlattenMoments
     passes_message_on = True
-    arguments: ClassVar = ("start_dim", "end_dim")
-
-    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
-        super().__init__()
-        self.start_dim, self.end_dim = start_dim, end_dim
 
     def operands(self) -> tuple[Any, ...]:
         return self.start_dim, self.end_dim
 
+
+class Rearrangement(Layer):
+    """A layer of torch's, of mean and variance alike."""
+
     def forward(self, x: Gaussian | Tensor) -> Gaussian:
-        return as_gaussian(x).flatten(self.start_dim, self.end_dim)
+        return as_gaussian(x).map(super(Layer, self).forward)
 
 
-class Unflatten(Layer):
+class Unflatten(Rearrangement, nn.Unflatten):  # type: ignore[misc]
     """`torch.nn.Unflatten`."""
 
-    arguments: ClassVar = ("dim", "unflattened_size")
 
-    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
-        super().__init__()
-        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
-
-    def forward(self, x: Gaussian | Tensor) -> Gaussian:
-        return as_gaussian(x).unflatten(self.dim, self.unflattened_size)
-
-
-class ZeroPad2d(Layer):
+class ZeroPad2d(Rearrangement, nn.ZeroPad2d):  # type: ignore[misc]
     """`torch.nn.ZeroPad2d`: certain zeros around the image; (left, right, top, bottom) or one number.
 
     For padding on the right and bottom only, `ZeroPad2d((0, 1, 0, 1))`; a negative number crops.
     """
 
-    arguments: ClassVar = ("padding",)
 
-    def __init__(self, padding: int | Sequence[int]) -> None:
-        super().__init__()
-        self.padding = tuple(padding) if isinstance(padding, tuple | list) else (padding,) * 4
-        if len(self.padding) != 4 or not all(isinstance(side, int) for side in self.padding):
-            raise ValueError(f"padding must be one number or (left, right, top, bottom), got {padding!r}")
-
-    def forward(self, x: Gaussian | Tensor) -> Gaussian:
-        return as_gaussian(x).map(lambda t: functional.pad(t, self.padding))
-
-
-class Identity(Layer):
+class Identity(Rearrangement, nn.Identity):  # type: ignore[misc]
     """Passes its input on; a residual block's straight shortcut."""
-
-    def forward(self, x: Gaussian | Tensor) -> Gaussian:
-        return as_gaussian(x)
 
 
 class Residual(nn.Module):

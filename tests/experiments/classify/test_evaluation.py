@@ -1,15 +1,24 @@
 """Evaluation: numbers cross-checked by other means, and modes left alone."""
 
+import math
 import shutil
 
 import numpy as np
 import pytest
+import sklearn.metrics
 import torch
 
 import torchtagi as tagi
 from torchtagi import checkpoint
 from torchtagi.experiments import data
-from torchtagi.experiments.classify.evaluation import UNCERTAINTIES, evaluate, load_model, out_of_distribution
+from torchtagi.experiments.classify.evaluation import (
+    UNCERTAINTIES,
+    confusion_matrix,
+    evaluate,
+    fpr_at_tpr,
+    load_model,
+    out_of_distribution,
+)
 from torchtagi.experiments.runs.folder import Run, RunError
 from torchtagi.metrics import classification_scores
 from torchtagi.model import Regressor
@@ -31,6 +40,43 @@ def test_scores_by_hand():
     assert found["auroc_misclassification"] == 1.0, "0.7 and 0.8 were right, 0.4 and 0.6 wrong"
     # each example is alone in its bin: 0.7 right, 0.8 right, 0.4 wrong, 0.6 wrong
     assert found["ece"] == pytest.approx((0.3 + 0.2 + 0.4 + 0.6) / 4, rel=1e-6)
+
+
+@pytest.mark.parametrize("tpr", [0.07, 0.5, 0.95, 1.0])
+@pytest.mark.parametrize("rounded", [False, True])
+def test_fpr_at_tpr_matches_the_roc_curve(tpr, rounded):
+    generator = torch.Generator().manual_seed(4)
+    positives = torch.arange(250) < 100
+    scores = torch.randn(250, generator=generator) + positives
+    if rounded:
+        scores = scores.round()
+    fprs, tprs, _ = sklearn.metrics.roc_curve(positives.numpy(), scores.numpy(), drop_intermediate=False)
+    expected = fprs[np.flatnonzero(tprs >= tpr - 1e-12)[0]]
+    assert fpr_at_tpr(scores, positives, tpr) == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+def test_fpr_at_tpr_asks_for_no_positive_too_many():
+    """0.07 · 100 is 7.000000000000001 in floating point, yet the seventh positive is enough."""
+    positives = torch.arange(101) < 100
+    scores = torch.cat([torch.arange(100.0, 0.0, -1.0), torch.tensor([93.5])])
+    assert fpr_at_tpr(scores, positives, tpr=0.07) == 0.0
+    assert fpr_at_tpr(scores, positives, tpr=0.08) == 1.0
+
+
+def test_fpr_at_tpr_without_negatives_is_undefined():
+    assert math.isnan(fpr_at_tpr(torch.tensor([1.0, 2.0]), torch.tensor([True, True])))
+
+
+def test_confusion_matrix_matches_sklearn():
+    torch.manual_seed(0)
+    probs, labels = torch.randn(400, 5).round().softmax(1), torch.randint(0, 5, (400,))
+    expected = sklearn.metrics.confusion_matrix(labels.numpy(), probs.numpy().argmax(1), labels=range(5))
+    assert confusion_matrix(probs, labels).tolist() == expected.tolist()
+
+
+def test_confusion_matrix_keeps_the_rows_of_absent_classes():
+    probs = torch.tensor([[0.6, 0.4, 0.0], [0.1, 0.9, 0.0]])
+    assert confusion_matrix(probs, torch.tensor([1, 1])).tolist() == [[0, 0, 0], [1, 1, 0], [0, 0, 0]]
 
 
 def test_out_of_distribution_counts_pairs():

@@ -14,8 +14,10 @@ class Chain(torch.nn.Module):
     def __init__(self, seed=0):
         super().__init__()
         torch.manual_seed(seed)
-        self.generator = tagi.nn.Linear(3, 4, bias=False, var_gain=0.4)
-        self.discriminator = tagi.nn.Linear(4, 1, var_gain=0.6)
+        self.generator = tagi.nn.Linear(3, 4, bias=False)
+        self.discriminator = tagi.nn.Linear(4, 1)
+        for layer, factor in ((self.generator, 0.4), (self.discriminator, 0.6)):
+            layer.weight.set_(layer.weight.mean.detach(), layer.weight.var.detach() * factor**2)
         self.double()
 
     def forward(self, z):

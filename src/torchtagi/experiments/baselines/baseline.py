@@ -126,7 +126,8 @@ class Baseline(ABC):
         return {}
 
     def save(self, path: Path, **extra: Any) -> None:
-        checkpoint.save_tensors(path, self.tensors(), {**extra, "epochs": self.epochs})
+        architecture = {"net": {"unbuildable": "was saved without its architecture"}}
+        checkpoint.write(path, self.tensors(), architecture, {**extra, "epochs": self.epochs})
 
     def restore(self, path: Path) -> Row:
         """Become what a checkpoint holds; returns what was saved with it."""
