@@ -15,13 +15,13 @@ from torchtagi.checkpoint import CheckpointError
 from torchtagi.experiments.baselines.config import BaselineConfig
 from torchtagi.experiments.classify.prediction import channels_last, from_draws, softmax
 from torchtagi.experiments.runs.folder import Row
-from torchtagi.fitting import Batches
+from torchtagi.experiments.runs.training import EpochLearner
 from torchtagi.prediction import ClassPrediction
 
 CURVE_DRAWS = 5  # networks drawn for a learning curve's points before the last, measured in the training loop
 
 
-class Baseline(ABC):
+class Baseline(EpochLearner, ABC):
     """A learner (`fitting.Learner`); a method says how it steps, what it draws and what it keeps."""
 
     def __init__(self, config: BaselineConfig, images: int) -> None:
@@ -29,7 +29,6 @@ class Baseline(ABC):
         self.config, self.images = config, images
         self.epoch_steps = math.ceil(images / config.batch_size)
         self.steps = torch.zeros((), dtype=torch.int64)
-        self.epochs = 0
         self.unfinished = False
         """Whether it is being trained: a network loaded from a checkpoint is taken as it is."""
         torch.manual_seed(config.seed)
@@ -108,19 +107,9 @@ class Baseline(ABC):
 
     # ---- as a learner in a fit (`fitting`) --------------------------------------------------------------------
 
-    def get_ready(self, batches: Batches) -> None:  # noqa: B027 - there is nothing to look at
-        pass
-
     def start_epoch(self, epoch: int) -> bool:
         """Images are augmented when TAGI's are: from the second epoch on."""
         return epoch > 0
-
-    def end_epoch(self) -> None:
-        self.epochs += 1
-
-    def training_error(self, total: float, samples: int) -> float:
-        """In %."""
-        return 100 * total / max(samples, 1)
 
     def measures(self) -> Row:
         return {}

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from torchtagi.experiments import data, networks
+from torchtagi.experiments import data
+from torchtagi.experiments.baselines import configure_baseline
+from torchtagi.experiments.baselines.methods import Hyperparameters
 from torchtagi.experiments.classify.evaluation import load_model
-from torchtagi.experiments.classify.prediction import channels_last
+from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.gan.model import mean_of
 from torchtagi.experiments.runs.folder import Run, RunError
-from torchtagi.fitting import epoch_order
 from torchtagi.likelihoods import HierarchicalClassification
 from torchtagi.model import PREDICTION_BATCH
 
@@ -60,18 +61,12 @@ def judge_from_run(folder: str, task: str) -> Judge:
 
 def quick_judge(train: data.ImageSet, batch_size: int = 64) -> Judge:
     """The paper's CNN as an ordinary network, by an epoch of Adam; leaves the global random state as it was."""
+    values: Hyperparameters = {"learning_rate": 2e-3, "schedule": "cosine"}
+    length = {"epochs": 1, "batch_size": batch_size, "seed": QUICK_SEED, "test_samples": 1}
+    config = configure_baseline("mnist", "adam", hyperparameters=values, **length)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(QUICK_SEED)
-        net = networks.mnist_cnn(10, layers=nn)
-    channels_last(net, "cpu")
-    optimiser = torch.optim.Adam(net.parameters(), 2e-3)
-    batches = epoch_order(len(train), QUICK_SEED, 0).split(batch_size)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda batch: 1 - batch / len(batches))
-    assert train.labels is not None
-    for rows in batches:
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(net(train.images[rows]), train.labels[rows]).backward()
-        optimiser.step()
-        schedule.step()
-    net.eval()
+        training = Training(config, sets=data.TrainTest(train, train))
+        for _ in training.events():
+            pass
+    net = training.learner.net.eval()
     return Judge(net[:-1], net[-1:], None, "cnn by Adam, 1 epoch")
