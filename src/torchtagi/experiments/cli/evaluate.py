@@ -8,16 +8,8 @@ from rich.text import Text
 
 from torchtagi.experiments.classify import evaluation
 from torchtagi.experiments.classify.evaluation import Evaluation
-from torchtagi.experiments.cli.shared import (
-    AsJson,
-    Offline,
-    RunFolder,
-    console,
-    new_table,
-    print_json,
-    say,
-    value_table,
-)
+from torchtagi.experiments.cli import shared
+from torchtagi.experiments.cli.shared import console, new_table, print_json, say, value_table
 from torchtagi.experiments.gan.evaluation import evaluate_gan
 from torchtagi.experiments.gan.tasks import GAN_TASKS
 from torchtagi.experiments.report.measures import described
@@ -26,9 +18,9 @@ from torchtagi.experiments.runs.folder import Run
 
 
 def evaluate(
-    run: RunFolder,
-    as_json: AsJson = False,
-    offline: Offline = False,
+    run: shared.RunFolder,
+    as_json: shared.AsJson = False,
+    offline: shared.Offline = False,
     judge: Annotated[
         str | None,
         typer.Option(
@@ -70,7 +62,7 @@ def confusion_table(found: Evaluation) -> Table:
     return table
 
 
-def report(run: RunFolder, offline: Offline = False) -> None:
+def report(run: shared.RunFolder, offline: shared.Offline = False) -> None:
     """Write a self-contained HTML page with the plots of a run."""
     page = write_report(Run.open(run), download=not offline, progress=say)
     console.print(f"report page: {page}")

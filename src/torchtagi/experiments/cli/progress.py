@@ -27,7 +27,7 @@ SIGHUP = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
 
 
 class Interrupted(Exception):
-    """A signal, or the time, ended a command, which has said so."""
+    """A signal ended a command, which has said so."""
 
     def __init__(self, code: int) -> None:
         self.code = code

@@ -16,7 +16,7 @@ from torchtagi.experiments.gan.config import GanConfig
 from torchtagi.experiments.gan.evaluation import measure
 from torchtagi.experiments.gan.judge import find_judge
 from torchtagi.experiments.runs.config import check_device
-from torchtagi.experiments.runs.folder import PLOTS, Row, Run
+from torchtagi.experiments.runs.folder import Row, Run
 from torchtagi.experiments.runs.training import EpochLearner, RunTraining
 from torchtagi.fitting import Batches, epoch_order
 
@@ -39,8 +39,6 @@ class GanTraining(EpochLearner, RunTraining):
         self.validate = lambda epoch: measure(self.gan, self.test, self.judge)
 
     def load_checkpoint(self, run: Run) -> Row:
-        for leftover in (run.folder / PLOTS).glob("**/.*.png.*"):
-            leftover.unlink(missing_ok=True)
         extra = restore_gan(run, self.gan)
         self.epochs = int(extra["epochs"])
         return extra
