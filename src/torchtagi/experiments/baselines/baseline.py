@@ -60,7 +60,7 @@ class Baseline(EpochLearner, ABC):
     @property
     def learning_rate(self) -> float:
         """Of the next step: constant, or falling to zero along half a cosine."""
-        rate = self.config.number("learning_rate")
+        rate: float = self.config.hyperparameters["learning_rate"]
         if self.config.hyperparameters["schedule"] == "constant":
             return rate
         done = min(int(self.steps) / (self.config.epochs * self.epoch_steps), 1.0)
@@ -78,7 +78,7 @@ class Baseline(EpochLearner, ABC):
     def predict(self, images: Tensor) -> ClassPrediction:
         """Draws come from a generator of their own: the same network predicts the same, and looking at it in the
         middle of a training changes nothing."""
-        count = self.config.count("draws")
+        count = self.config.hyperparameters.get("draws", 1)
         device = torch.device(self.config.device)
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(self.config.seed)

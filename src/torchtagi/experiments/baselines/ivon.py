@@ -31,18 +31,18 @@ class Ivon(Baseline):
             self.net.parameters(),
             lr=0.0,  # set before each step
             ess=images,
-            hess_init=config.number("first_precision") / images,
-            beta1=config.number("momentum"),
-            beta2=1 - config.number("curvature_rate"),
-            weight_decay=config.number("prior_precision") / images,
-            mc_samples=config.count("mc_samples"),
+            hess_init=config.hyperparameters["first_precision"] / images,
+            beta1=config.hyperparameters["momentum"],
+            beta2=1 - config.hyperparameters["curvature_rate"],
+            weight_decay=config.hyperparameters["prior_precision"] / images,
+            mc_samples=config.hyperparameters["mc_samples"],
         )
 
     def step(self, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
         self.net.train()
         self.optimizer.param_groups[0]["lr"] = self.learning_rate
         found = []
-        for _ in range(self.config.count("mc_samples")):
+        for _ in range(self.config.hyperparameters["mc_samples"]):
             with self.optimizer.sampled_params(train=True):
                 self.optimizer.zero_grad()
                 logits = self.net(x)

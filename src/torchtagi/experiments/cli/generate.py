@@ -42,7 +42,7 @@ def generate(
         raise ValueError(f"--digit is for infogan-mnist; {task.name} has no code for digits")
     digits = [] if digit is None else parse_classes("--digit", digit, 10)
     if samples is None:
-        samples = 1 if any(len(values) > 1 for values in (digits, *continuous.values())) else 10
+        samples = 1 if max(len(digits), *map(len, continuous.values()), 1) > 1 else 10
     classes: Sequence[int] = digits
     if task.space.categories and not digits and not continuous:
         classes = range(task.space.categories[0])

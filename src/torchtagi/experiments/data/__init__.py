@@ -2,7 +2,7 @@
 regression, which the user brings."""
 
 from torchtagi.experiments.data.augmentation import augment_affine, augment_crop_flip, augment_shift
-from torchtagi.experiments.data.files import DataError, unknown_name
+from torchtagi.experiments.data.files import DataError, find_named
 from torchtagi.experiments.data.image_set import ImageSet, Preprocessing, TrainTest
 from torchtagi.experiments.data.loading import load, load_train_test
 from torchtagi.experiments.data.uci import UCI_NAMES, RegressionSplit, load_uci
@@ -17,8 +17,8 @@ __all__ = [
     "augment_affine",
     "augment_crop_flip",
     "augment_shift",
+    "find_named",
     "load",
     "load_train_test",
     "load_uci",
-    "unknown_name",
 ]

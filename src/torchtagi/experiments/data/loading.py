@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torchtagi.experiments.data.celeba import read_celeba
 from torchtagi.experiments.data.cifar import read_cifar10, read_tinyimagenet
-from torchtagi.experiments.data.files import Locations, Progress, unknown_name
+from torchtagi.experiments.data.files import Locations, Progress, find_named
 from torchtagi.experiments.data.image_set import ImageSet, Preprocessing, Stored, TrainTest
 from torchtagi.experiments.data.mnist import read_fashion_mnist, read_mnist
 
@@ -34,9 +34,7 @@ def load(
     Images are preprocessed by their own training set's statistics (the same for every split) unless `preprocessing`
     brings another's: an out-of-distribution set goes through that of the set it is compared with.
     """
-    if name not in READERS:
-        raise unknown_name("data set", name, READERS)
-    read, splits = READERS[name]
+    read, splits = find_named("data set", name, READERS)
     if split not in splits:
         raise ValueError(f"{name} has no split {split!r}; it has {', '.join(splits)}")
     images, labels, classes, own = read(split, Locations.resolve(download, progress))

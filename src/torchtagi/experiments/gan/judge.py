@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from torchtagi.experiments import data
 from torchtagi.experiments.baselines import configure_baseline
-from torchtagi.experiments.baselines.methods import Hyperparameters
 from torchtagi.experiments.classify.evaluation import load_model
 from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.gan.model import mean_of
@@ -61,9 +60,9 @@ def judge_from_run(folder: str, task: str) -> Judge:
 
 def quick_judge(train: data.ImageSet, batch_size: int = 64) -> Judge:
     """The paper's CNN as an ordinary network, by an epoch of Adam; leaves the global random state as it was."""
-    values: Hyperparameters = {"learning_rate": 2e-3, "schedule": "cosine"}
-    length = {"epochs": 1, "batch_size": batch_size, "seed": QUICK_SEED, "test_samples": 1}
-    config = configure_baseline("mnist", "adam", hyperparameters=values, **length)
+    values = {"learning_rate": 2e-3, "schedule": "cosine"}
+    length = {"epochs": 1, "batch_size": batch_size, "test_samples": 1}
+    config = configure_baseline("mnist", "adam", None, values, seed=QUICK_SEED, **length)
     with torch.random.fork_rng(devices=[]):
         training = Training(config, sets=data.TrainTest(train, train))
         for _ in training.events():
