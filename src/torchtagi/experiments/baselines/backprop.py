@@ -46,10 +46,10 @@ class Backprop(Baseline):
 def make_optimizer(config: BaselineConfig, net: nn.Module) -> torch.optim.Optimizer:
     """Its rate is set before each step; its state is there from the start."""
     options = {"weight_decay": config.hyperparameters["weight_decay"]}
-    kind: type[torch.optim.Optimizer] = torch.optim.Adam
+    kind: Any = torch.optim.Adam
     if config.method == "sgd":
         kind, options["momentum"] = torch.optim.SGD, config.hyperparameters["momentum"]
-    optimizer = kind(net.parameters(), lr=0.0, **options)
+    optimizer: torch.optim.Optimizer = kind(net.parameters(), lr=0.0, **options)
     start_state(optimizer)
     return optimizer
 

@@ -63,7 +63,6 @@ def compare(
     out: shared.OutFolder = None,
     show: Show = False,
     as_json: shared.AsJson = False,
-    offline: shared.Offline = False,
 ) -> None:
     """Train TAGI and the baselines on the same images, and set their results side by side. Ctrl-C stops cleanly;
     the same command goes on, and may name other methods or more seeds. Started in several terminals it shares the
@@ -79,7 +78,7 @@ def compare(
     else:
         with training(folder, COMPARISON, study, threads, quiet=as_json) as runner:
             chosen = parse_given(given or [])
-            content = run_comparison(runner, split_names(methods), range(seeds), chosen, tune, download=not offline)
+            content = run_comparison(runner, split_names(methods), range(seeds), chosen, tune, download=True)
     with reading(folder / COMPARISON):
         runs, study_row = runs_of(content), content["study"]
         errors = comparison_plots.stream_curves if study_row["stream"] else comparison_plots.error_curves

@@ -20,7 +20,6 @@ from torchtagi.experiments.runs.folder import Run
 def evaluate(
     run: shared.RunFolder,
     as_json: shared.AsJson = False,
-    offline: shared.Offline = False,
     judge: Annotated[
         str | None,
         typer.Option(
@@ -37,7 +36,7 @@ def evaluate(
         return
     if judge is not None:
         raise ValueError(f"--judge is for GANs: {', '.join(GAN_TASKS)}")
-    found = evaluation.evaluate(opened, download=not offline, progress=tell)
+    found = evaluation.evaluate(opened, progress=tell)
     if as_json:
         print_json(found.summary())
         return
@@ -62,7 +61,7 @@ def confusion_table(found: Evaluation) -> Table:
     return table
 
 
-def report(run: shared.RunFolder, offline: shared.Offline = False) -> None:
+def report(run: shared.RunFolder) -> None:
     """Write a self-contained HTML page with the plots of a run."""
-    page = write_report(Run.open(run), download=not offline, progress=say)
+    page = write_report(Run.open(run), download=True, progress=say)
     console.print(f"report page: {page}")
