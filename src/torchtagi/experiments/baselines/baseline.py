@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ class Baseline(EpochLearner, ABC):
 
     def state(self) -> dict[str, Tensor]:
         """The tensors themselves, no copies, that the next step and the next prediction depend on."""
-        return {f"net.{key}": value for key, value in self.net.state_dict().items()}
+        return {"steps": self.steps, **{f"net.{key}": value for key, value in self.net.state_dict().items()}}
 
     @property
     def learning_rate(self) -> float:
@@ -87,24 +87,6 @@ class Baseline(EpochLearner, ABC):
             raise FloatingPointError(f"{self.config.method} has diverged: it predicts probabilities not finite")
         return prediction
 
-    def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint holds."""
-        return {"steps": self.steps, "images": torch.tensor(self.images), **self.state()}
-
-    @torch.no_grad()
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        """Copy a checkpoint into the tensors that are there, whose layout in memory stays: bits depend on it."""
-        own = self.tensors()
-        strange = sorted(own.keys() ^ tensors.keys())
-        if strange:
-            raise ValueError(f"{strange[0]} is {'missing' if strange[0] in own else 'unknown'}")
-        if int(tensors["images"]) != self.images:
-            raise ValueError(f"it learned from {int(tensors['images'])} images, not {self.images}")
-        for name, value in own.items():
-            if value.shape != tensors[name].shape:
-                raise ValueError(f"{name} has shape {tuple(tensors[name].shape)}, not {tuple(value.shape)}")
-            value.copy_(tensors[name])
-
     # ---- as a learner in a fit (`fitting`) --------------------------------------------------------------------
 
     def start_epoch(self, epoch: int) -> bool:
@@ -115,15 +97,21 @@ class Baseline(EpochLearner, ABC):
         return {}
 
     def save(self, path: Path, **extra: Any) -> None:
-        checkpoint.save_tensors(path, self.tensors(), {**extra, "epochs": self.epochs})
+        extra |= {"epochs": self.epochs, "images": self.images}
+        checkpoint.save(path, as_module(self.state()), extra=extra)
 
     def restore(self, path: Path) -> Row:
         """Become what a checkpoint holds; returns what was saved with it."""
-        header, tensors = checkpoint.read(path)
-        extra: Row = header["extra"]
-        try:
-            self.load(tensors)
-            self.epochs = int(extra["epochs"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"{path}: is not one of this {self.config.method} run ({error})") from error
+        extra = checkpoint.restore(path, as_module(self.state()))
+        if extra.get("images") != self.images:
+            raise CheckpointError(f"{path}: learned from {extra.get('images')} images, not {self.images}")
+        self.epochs = int(extra["epochs"])
         return extra
+
+
+def as_module(tensors: Mapping[str, Tensor]) -> nn.Module:
+    """The tensors themselves as the buffers of a module, which a checkpoint keeps."""
+    module = nn.Module()
+    for name, tensor in tensors.items():
+        module.register_buffer(name.replace(".", "_"), tensor)
+    return module

@@ -8,6 +8,7 @@ rate is like that of torch's SGD times 1/(1 − momentum). A step costs one back
 """
 
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch.nn import functional
 from torchtagi.experiments.baselines.baseline import Baseline
 from torchtagi.experiments.baselines.config import BaselineConfig
 from torchtagi.experiments.baselines.methods import METHODS
+from torchtagi.experiments.runs.folder import Row
 
 
 class Ivon(Baseline):
@@ -61,6 +63,7 @@ class Ivon(Baseline):
         group = self.optimizer.param_groups[0]
         return {**super().state(), "momentum": group["momentum"], "curvature": group["hess"]}
 
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        super().load(tensors)
+    def restore(self, path: Path) -> Row:
+        extra = super().restore(path)
         self.optimizer.current_step = int(self.steps)  # by which the momentum is unbiased; not in its state_dict
+        return extra
