@@ -4,10 +4,10 @@ import pytest
 import torch
 
 import torchtagi as tagi
-from torchtagi.experiments.gan.heads import Heads
 from torchtagi.experiments.gan.latent import Latents, LatentSpace
 from torchtagi.experiments.gan.model import likeliest
 from torchtagi.experiments.gan.request import latent_grid, parse_classes, parse_numbers
+from torchtagi.experiments.gan.step import Heads
 from torchtagi.experiments.gan.tasks import Noises
 from torchtagi.likelihoods import class_tree
 

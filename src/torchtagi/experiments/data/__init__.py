@@ -1,4 +1,4 @@
-"""Data in memory: MNIST (embedded), Fashion-MNIST and CIFAR-10 (downloaded), and CelebA and Tiny ImageNet, which the
+"""Data in memory: MNIST (embedded), Fashion-MNIST and CIFAR-10 (downloaded), CelebA and Tiny ImageNet, which the
 user brings."""
 
 from torchtagi.experiments.data.augmentation import augment_affine, augment_crop_flip, augment_shift
