@@ -16,9 +16,9 @@ from torchtagi.experiments.baselines import (
     configure_baseline,
     load_baseline,
 )
+from torchtagi.experiments.baselines.baseline import from_draws
 from torchtagi.experiments.classify.config import configure
 from torchtagi.experiments.classify.evaluation import evaluate
-from torchtagi.experiments.classify.prediction import from_draws
 from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.report.page import write_report
 from torchtagi.experiments.runs.folder import Run, RunError

@@ -3,11 +3,8 @@
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from torchtagi.experiments.classify import evaluation
-from torchtagi.experiments.classify.evaluation import Evaluation
 from torchtagi.experiments.cli import shared
 from torchtagi.experiments.cli.shared import console, new_table, print_json, say, value_table
 from torchtagi.experiments.gan.evaluation import evaluate_gan
@@ -27,7 +24,8 @@ def evaluate(
         ),
     ] = None,
 ) -> None:
-    """Error, calibration, AUROCs, confusion matrix and out-of-distribution detection; of a GAN, its measures."""
+    """Error, calibration, AUROCs, out-of-distribution detection, in JSON the confusion matrix too; of a GAN, its
+    measures."""
     opened = Run.open(run)
     tell = None if as_json else say
     if opened.config["task"] in GAN_TASKS:
@@ -41,7 +39,6 @@ def evaluate(
         print_json(found.summary())
         return
     console.print(value_table(f"{len(found.labels):,} test {found.task.thing}s", described(opened, found.scores)))
-    console.print(confusion_table(found))
     if found.detection is None:
         console.print(f"note: {found.note}")
         return
@@ -50,15 +47,6 @@ def evaluate(
     for row in detection_rows(found.detection):
         table.add_row(*row)
     console.print(table)
-
-
-def confusion_table(found: Evaluation) -> Table:
-    names = found.test.classes
-    table = new_table("", *names, title="confusion: rows are the truth, columns the answer")
-    for truth, counts in enumerate(found.confusion.tolist()):
-        cells = (Text(str(n or "·"), "bold" if answer == truth else "") for answer, n in enumerate(counts))
-        table.add_row(names[truth], *cells)
-    return table
 
 
 def report(run: shared.RunFolder) -> None:
