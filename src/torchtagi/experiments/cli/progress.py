@@ -62,7 +62,7 @@ def options_of(config: type[RunConfig], options: Row) -> Row:
 
 def load_sets(name: str) -> data.TrainTest:
     """Both halves of a data set, with a bar if they have to be fetched."""
-    with progress_bar(None) as bar:
+    with progress_bar("") as bar:
         bar.set_description(f"loading {name}")
 
         def show(done: int, total: int | None) -> None:
@@ -72,9 +72,10 @@ def load_sets(name: str) -> data.TrainTest:
         return data.load_train_test(name, progress=show)
 
 
-def progress_bar(total: int | None) -> tqdm:
+def progress_bar(unit: str, total: int | None = None) -> tqdm:
     """For terminals only; it leaves no line behind."""
-    return tqdm(total=total, disable=not console.is_terminal, leave=False, unit_scale=True, dynamic_ncols=True)
+    hidden = not console.is_terminal
+    return tqdm(total=total, disable=hidden, leave=False, unit=unit, unit_scale=total is None, dynamic_ncols=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +140,7 @@ class Kind:
     def show_progress(self, training: RunTraining, again: str) -> None:
         """Train to the end. A signal stops it with a checkpoint; `again` is the command that continues."""
         console.print(" ".join(f"{head:>8}" for head in self.columns.values()), style="dim")
-        with interruptible() as received, progress_bar(len(training.train)) as bar:
+        with interruptible() as received, progress_bar(" images", len(training.train)) as bar:
             for event in training.events():
                 if isinstance(event, EpochEnd):
                     bar.clear()

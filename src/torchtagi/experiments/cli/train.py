@@ -50,4 +50,4 @@ def train(
 
 
 def progress_state(step: Step) -> str:
-    return f"{step.samples_per_second:,.0f} img/s  error {step.error:.2f} %  α {step.report['alpha']:.2f}"
+    return f"error {step.error:.2f} %  α {step.report['alpha']:.2f}"
