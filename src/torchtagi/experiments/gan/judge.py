@@ -3,6 +3,7 @@
 Any `tagi train mnist` run can be one; `quick_judge` trains an ordinary network on the real digits in half a minute.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -14,31 +15,25 @@ from torchtagi.experiments.classify.evaluation import load_model
 from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.gan.model import mean_of
 from torchtagi.experiments.runs.folder import Run, RunError
-from torchtagi.likelihoods import HierarchicalClassification
 from torchtagi.model import PREDICTION_BATCH
+from torchtagi.prediction import ClassPrediction
 
 QUICK_SEED = 2021  # the judge is the same for every run that is compared
 
 
 @dataclass(frozen=True)
 class Judge:
-    """`body` maps images to features, `head` features to outputs, `likelihood` (None: argmax) outputs to labels."""
+    """What predicts with `net`, whose layers but the last give features."""
 
-    body: nn.Module
-    head: nn.Module
-    likelihood: HierarchicalClassification | None
+    net: nn.Sequential
+    predict: Callable[[Tensor], ClassPrediction]
     name: str
 
     @torch.no_grad()
-    def classify(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """The label of each image (n,) and its features (n, f)."""
-        labels, features = [], []
-        for x in images.to(memory_format=torch.channels_last).split(PREDICTION_BATCH):
-            hidden = self.body(x)
-            out = self.head(hidden)
-            labels.append((out if self.likelihood is None else self.likelihood.log_probs(out)).argmax(1))
-            features.append(mean_of(hidden))
-        return torch.cat(labels), torch.cat(features)
+    def features(self, images: Tensor) -> Tensor:
+        """(n, f)"""
+        parts = images.to(memory_format=torch.channels_last).split(PREDICTION_BATCH)
+        return torch.cat([mean_of(self.net[:-1](x)) for x in parts])
 
 
 def find_judge(name: str, train: data.ImageSet) -> Judge:
@@ -52,10 +47,9 @@ def judge_from_run(folder: str, task: str) -> Judge:
     if run.config["task"] != task:
         raise RunError(f"{folder} was trained on {run.config['task']}: the judge here needs a {task} run")
     model = load_model(run)
-    net, likelihood = model.predicting, model.link
-    if not isinstance(net, nn.Sequential):
+    if not isinstance(model.predicting, nn.Sequential):
         raise RunError(f"{folder}: a judge needs a network of layers in sequence, to take its features from")
-    return Judge(net[:-1], net[-1:], likelihood, folder)
+    return Judge(model.predicting, model.predict, folder)
 
 
 def quick_judge(train: data.ImageSet, batch_size: int = 64) -> Judge:
@@ -67,5 +61,4 @@ def quick_judge(train: data.ImageSet, batch_size: int = 64) -> Judge:
         training = Training(config, sets=data.TrainTest(train, train))
         for _ in training.events():
             pass
-    net = training.learner.net.eval()
-    return Judge(net[:-1], net[-1:], None, "cnn by Adam, 1 epoch")
+    return Judge(training.learner.net.eval(), training.learner.predict, "cnn by Adam, 1 epoch")
