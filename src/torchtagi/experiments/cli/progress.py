@@ -74,8 +74,8 @@ def load_sets(name: str) -> data.TrainTest:
 
 def progress_bar(unit: str, total: int | None = None) -> tqdm:
     """For terminals only; it leaves no line behind."""
-    hidden = not console.is_terminal
-    return tqdm(total=total, disable=hidden, leave=False, unit=unit, unit_scale=total is None, dynamic_ncols=True)
+    shown_in: Any = {"file": console.file, "disable": not console.is_terminal, "dynamic_ncols": True}
+    return tqdm(total=total, unit=unit, unit_scale=total is None, leave=False, **shown_in)
 
 
 @dataclasses.dataclass(frozen=True)
