@@ -307,6 +307,14 @@ POOLING = [
         exact=False,
         bilinear=False,
     ),
+    Case(
+        "MaxPool2d-stochastic-eval",
+        lambda: tnn.MaxPool2d(2, stochastic=True),
+        (2, 1, 4, 2),
+        exact=False,
+        bilinear=False,
+        training=False,
+    ),
 ]
 
 NORMS = [

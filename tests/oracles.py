@@ -91,6 +91,22 @@ def condition(
     return mean + kalman @ (target - predicted), np.diag(posterior)
 
 
+def chance_of_largest(mean: Tensor, std: Tensor, points: int = 40_001) -> Tensor:
+    """P(entry i is the largest) for independent Gaussians in the last dimension, by the trapezium rule.
+
+    Integrates in the probability of t itself, so that each entry's own grid is as fine as its density.
+    """
+    u = torch.linspace(-9, 9, points, dtype=torch.float64)
+    density = torch.exp(-0.5 * u.square()) / math.sqrt(2 * math.pi)
+    chances = []
+    for i in range(mean.shape[-1]):
+        t = mean[..., i, None] + std[..., i, None] * u
+        below = torch.special.ndtr((t[..., None, :] - mean[..., :, None]) / std[..., :, None])
+        below[..., i, :] = 1.0
+        chances.append(torch.trapezoid(below.prod(-2) * density, u))
+    return torch.stack(chances, -1)
+
+
 def piecewise_moments(
     function: Callable[[Array], Array], corners: Sequence[float], mean: float, std: float
 ) -> tuple[float, float]:

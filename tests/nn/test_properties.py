@@ -282,6 +282,7 @@ def test_avg_pool2d(
     padding=pairs(0, 2),
     dilation=pairs(1, 2),
     ceil_mode=st.booleans(),
+    stochastic=st.booleans(),
     kind=variances,
     dtype=dtypes,
     seed=st.integers(0, 99),
@@ -293,30 +294,36 @@ def test_max_pool2d(
     padding: Any,
     dilation: Any,
     ceil_mode: bool,
+    stochastic: bool,
     kind: str,
     dtype: torch.dtype,
     seed: int,
 ) -> None:
-    """The largest mean passes on."""
+    """The largest mean passes on; the stochastic variant passes some entry of the same window."""
     torch.manual_seed(seed)
     arguments = (kernel, stride, padding, dilation)
-    ours = tnn.MaxPool2d(*arguments, ceil_mode)
+    ours = tnn.MaxPool2d(*arguments, ceil_mode, stochastic=stochastic)
     theirs = nn.MaxPool2d(*arguments, ceil_mode=ceil_mode)
     x = make_input((2, 2, *size), kind, dtype, seed)
     if refused(lambda: theirs(x.mean)):
         assert refused(lambda: ours(x))
         return
     expected = theirs(x.mean)
-    assume(expected.isfinite().all())  # a dilated window may hold padding only
-    out = ours(x)
-    assert out.shape == expected.shape
-    close(out.mean, expected)
-    if x.var is None:
-        assert out.var is None
-    else:
-        # means are distinct, so each says which entry passed on
-        index = (out.mean.flatten(2)[..., None] == x.mean.flatten(2)[:, :, None]).double().argmax(-1)
-        close(out.var.flatten(2), x.var.flatten(2).gather(2, index))
+    assume(expected.isfinite().all())  # a dilated window may hold padding only: an error, tested as one
+    for training in (True, False):
+        out = ours.train(training)(x)
+        assert out.shape == expected.shape
+        if not stochastic or kind != "some":
+            close(out.mean, expected)
+        else:
+            assert (out.mean <= expected).all()
+            assert (out.mean >= -theirs(-x.mean)).all()
+        if x.var is None:
+            assert out.var is None
+        else:
+            # means are distinct, so each says which entry passed on
+            index = (out.mean.flatten(2)[..., None] == x.mean.flatten(2)[:, :, None]).double().argmax(-1)
+            close(out.var.flatten(2), x.var.flatten(2).gather(2, index))
 
 
 # ---- norms ---------------------------------------------------------------------------------------------------

@@ -2,7 +2,10 @@
 
 AvgPool2d, AdaptiveAvgPool2d
                 a = (a₁ + … + a_K)/K            E = Σ m/K, var = Σ v/K²      (paper eq. 1)
-MaxPool2d       the entry of largest mean passes on with its mean and variance
+MaxPool2d       one entry of the window passes on with its mean and variance:
+                `stochastic=False`  the entry of largest mean
+                `stochastic=True`   Peters & Welling's pooling, named in section 3.1.1: in training an entry is
+                                    drawn by its probability of being the largest; in eval the likeliest one
 The operations are linear in what passes, so autograd's own backward already carries the messages. Images that do
 not fit a window, and sizes that are none, are refused by torch.
 """
@@ -12,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -130,7 +134,7 @@ class AdaptiveAvgPool2d(Pool2d, nn.AdaptiveAvgPool2d):  # type: ignore[misc]
 
 
 class MaxPool2d(Pool2d):
-    """`torch.nn.MaxPool2d`: the entry of largest mean passes on."""
+    """`torch.nn.MaxPool2d`; with `stochastic=True` the pooling of Peters & Welling."""
 
     def __init__(
         self,
@@ -139,13 +143,67 @@ class MaxPool2d(Pool2d):
         padding: int | Pair = 0,
         dilation: int | Pair = 1,
         ceil_mode: bool = False,
+        *,
+        stochastic: bool = False,
     ) -> None:
         super().__init__()
         self.set_windows(kernel_size, stride, padding)
         self.dilation, self.ceil_mode = as_pair("dilation", dilation), ceil_mode
+        self.stochastic = stochastic
 
     def moments(self, x: Gaussian) -> Moments:
-        options = (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
-        mean, index = functional.max_pool2d(x.mean, *options, return_indices=True)
-        var = None if x.var is None else x.var.flatten(-2).gather(-1, index.flatten(-2)).view(index.shape)
+        index = self.index(x)
+        mean, var = (
+            None if t is None else t.flatten(-2).gather(-1, index.flatten(-2)).view(index.shape)
+            for t in (x.mean, x.var)
+        )
+        assert mean is not None
         return mean, var
+
+    @torch.no_grad()
+    def index(self, x: Gaussian) -> Tensor:
+        """Where in the plane of each channel the entry lies that each window passes on."""
+        drawn = self.stochastic and x.var is not None
+        # The largest of one joint sample falls on each entry with its probability of being the largest.
+        values = x.sample() if drawn and self.training else x.mean
+        options = (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+        largest, index = functional.max_pool2d(values, *options, return_indices=True)
+        if max(self.dilation) > 1 and any(self.padding) and largest.isinf().any():
+            raise ValueError(
+                f"MaxPool2d: on an input of {values.shape[-2]}x{values.shape[-1]} a window of "
+                f"dilation={self.dilation} holds nothing but padding={self.padding}"
+            )
+        if drawn and not self.training:
+            return self.likeliest(x.mean, x.variance, index.shape)
+        return index
+
+    def likeliest(self, mean: Tensor, var: Tensor, shape: torch.Size, nodes: int = 12) -> Tensor:
+        """Where each window's entry of greatest P(largest) lies: P_i = E_{t~N_i}[Π_{j≠i} Φ((t−m_j)/σ_j)],
+        by Gauss–Hermite quadrature: approximate where the window's variances differ much."""
+        inside, places = self.windows(mean, shape)
+        means = mean.flatten(-2)[..., places]
+        stds = var.flatten(-2)[..., places].clamp_min(torch.finfo(var.dtype).tiny).sqrt()
+        points, weights = np.polynomial.hermite_e.hermegauss(nodes)
+        chances = []
+        for i in range(len(places)):
+            chance = torch.zeros(shape, dtype=mean.dtype, device=mean.device)
+            for point, weight in zip(points.tolist(), weights.tolist(), strict=True):
+                t = means[..., i, :, :] + point * stds[..., i, :, :]
+                log_below = torch.special.log_ndtr((t.unsqueeze(-3) - means) / stds).where(inside, 0.0)
+                chance += weight * torch.exp(log_below.sum(-3) - log_below[..., i, :, :])
+            chances.append(chance.where(inside[i], -1.0))
+        best = torch.stack(chances, -3).argmax(-3, keepdim=True)
+        return places.expand_as(means).gather(-3, best).squeeze(-3)
+
+    def windows(self, x: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
+        """(K, H′, W′): where in the plane each window's entries lie, and whether they do or are padding."""
+        rows, columns = (
+            torch.arange(n, device=x.device) * self.stride[axis]
+            - self.padding[axis]
+            + torch.arange(self.kernel_size[axis], device=x.device)[:, None] * self.dilation[axis]
+            for axis, n in enumerate(shape[-2:])
+        )
+        rows, columns = rows[:, None, :, None], columns[:, None, :]
+        height, width = x.shape[-2:]
+        inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
+        return inside.flatten(0, 1), torch.where(inside, rows * width + columns, 0).flatten(0, 1)

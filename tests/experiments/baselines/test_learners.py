@@ -16,9 +16,9 @@ from torchtagi.experiments.baselines import (
     configure_baseline,
     load_baseline,
 )
+from torchtagi.experiments.baselines.baseline import from_draws
 from torchtagi.experiments.classify.config import configure
 from torchtagi.experiments.classify.evaluation import evaluate
-from torchtagi.experiments.classify.prediction import from_draws
 from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.report.page import write_report
 from torchtagi.experiments.runs.folder import Run, RunError
@@ -277,9 +277,9 @@ def test_evaluation_and_report_are_shared(digits, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("method", "settings", "message"),
     [
-        ("vogn", {}, "not one of this vogn run .curvature.0.bias is missing"),
-        ("sgd", {}, "not one of this sgd run .optimizer.0.exp_avg is unknown"),
-        ("ensemble", {}, "not one of this ensemble run"),
+        ("vogn", {}, "net.curvature_0_bias is missing"),
+        ("sgd", {}, "net.optimizer_0_exp_avg is not in this network"),
+        ("ensemble", {}, "net.member0_net_0_bias is missing"),
         ("adam", {"samples": 50}, "learned from 40 images, not 50"),
     ],
 )

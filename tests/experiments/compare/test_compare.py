@@ -128,7 +128,12 @@ def test_a_stream_has_an_entry_for_each_batch_size():
     stream = study(stream=True, epochs=1)
     assert stream.entries(["tagi", "adam"]) == ["tagi-batch1", "tagi-batch16", "adam-batch1", "adam-batch16"]
     config = stream.config("adam-batch1", 2, 1, {"learning_rate": 0.1})
-    assert (config.batch_size, config.epochs, config.seed, config.number("learning_rate")) == (1, 1, 2, 0.1)
+    assert (config.batch_size, config.epochs, config.seed, config.hyperparameters["learning_rate"]) == (
+        1,
+        1,
+        2,
+        0.1,
+    )
     assert stream.config("mc-dropout-batch16", 0, 1).batch_size == 16
     assert stream.config("tagi-batch1", 0, 1).batch_size == 1
     with pytest.raises(ValueError, match="seen once"):

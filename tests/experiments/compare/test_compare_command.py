@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -51,9 +52,17 @@ def test_the_command(copy, capsys):
     assert "samples 32, not 33" in capsys.readouterr().err
 
 
-def test_time_is_up(capsys):
+def test_a_signal_stops_it(capsys, monkeypatch):
     arguments = ["compare", "mnist", "--methods", "adam", "--out", "c", *SMALL]
-    assert tagi([*arguments, "--minutes", "0"]) == 0
+
+    def interrupted(*rest):
+        signal.raise_signal(signal.SIGTERM)
+        return started(*rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "start_or_resume", interrupted)
+        assert tagi(arguments) == 128 + signal.SIGTERM
+    assert Run.open("c/adam/seed0").checkpoint.is_file()
     assert "the same command goes on" in capsys.readouterr().out
     assert tagi(arguments) == 0
     assert "adam/seed0: epoch 1" in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """Several processes in one comparison's folder."""
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -15,13 +16,16 @@ from torchtagi.experiments.compare import Runner, Stopped, runner
 from torchtagi.experiments.runs.folder import Run, RunError
 from torchtagi.fitting import EpochEnd
 
+BEGUN = {"runs": {}, "entries": {}}
+
 
 @pytest.fixture
 def taken(tmp_path, monkeypatch):
     """TAGI's run of seed 0 has another process at it."""
     monkeypatch.setattr(runner, "POLL_SECONDS", 0.01)
-    (tmp_path / "c/.locks").mkdir(parents=True)
-    with FileLock(tmp_path / "c/.locks/tagi.seed0") as lock:
+    (tmp_path / "c/tagi").mkdir(parents=True)
+    (tmp_path / "c/comparison.json").write_text(json.dumps({**BEGUN, "study": dataclasses.asdict(study(epochs=1))}))
+    with FileLock(tmp_path / "c/tagi/.seed0.lock") as lock:
         yield lock
 
 
@@ -42,7 +46,7 @@ def test_a_run_that_another_is_at_is_left_to_it_and_awaited(tmp_path, taken):
 
 def test_who_waits_can_be_stopped(tmp_path, taken):
     with pytest.raises(Stopped):
-        compared(study(), ["tagi"], tmp_path / "c", watch=lambda name, event: event is None)
+        compared(study(epochs=1), ["tagi"], tmp_path / "c", watch=lambda name, event: event is None)
 
 
 def test_a_lock_is_dropped_when_its_holder_dies(tmp_path):
@@ -66,7 +70,7 @@ def test_a_folder_of_something_else_is_refused_one_that_is_being_made_is_not(tmp
     for folder in (tmp_path / "letters", tmp_path / "letters/letter.txt"):
         with pytest.raises(RunError, match="give another --out"):
             opened(folder)
-    assert not (tmp_path / "letters/.locks").exists()
+    assert not list((tmp_path / "letters").glob(".*"))
 
 
 def test_two_processes_share_the_runs(tmp_path, capsys):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchtagi.experiments.data import DataError, Preprocessing, load
-from torchtagi.experiments.data.loading import READERS
+from torchtagi.experiments.data import READERS, DataError, Preprocessing, load
 
 
 def test_a_preprocessing_for_other_channels_is_refused() -> None:

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 import torchtagi as tagi
-from torchtagi.experiments.gan.heads import Heads
 from torchtagi.experiments.gan.latent import Latents, LatentSpace
 from torchtagi.experiments.gan.model import likeliest
 from torchtagi.experiments.gan.request import latent_grid, parse_classes, parse_numbers
+from torchtagi.experiments.gan.step import Heads
 from torchtagi.experiments.gan.tasks import Noises
 from torchtagi.likelihoods import class_tree
 
@@ -128,8 +128,6 @@ def test_samples_vary_the_noise_down_the_rows():
         (({0: [0, 1], 1: [0, 1]}, {0: [1, 2]}), "vary c1, c2, category 1"),
         (({0: [0, 1]}, {0: [1, 2]}, 2), "category 1, samples"),
         (({2: [0]}, {}), "no c3"),
-        (({}, {}, 0), "samples must be .* at least 1, got 0"),
-        (({}, {}, 1, -1), "seed must be .* at least 0, got -1"),
         (({0: [0.0] * 60, 1: [0.0] * 60}, {}), "fit a sheet"),
     ],
 )

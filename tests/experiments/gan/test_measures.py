@@ -171,14 +171,14 @@ def test_quick_judge_reads_digits_and_disturbs_nobody(digits):
     state = torch.get_rng_state()
     judge = quick_judge(few, batch_size=16)
     assert torch.equal(state, torch.get_rng_state())
-    read, features = judge.classify(digits.test.images[:500])
+    read, features = judge.predict(digits.test.images[:500]).labels, judge.features(digits.test.images[:500])
     assert (read == digits.test.labels[:500]).float().mean() > 0.85
     assert features.shape == (500, 150)
 
 
 def test_a_run_can_be_the_judge(trained, digits):
     judge = judge_from_run(str(trained.folder), "mnist")
-    read, features = judge.classify(digits.test.images[:200])
+    read, features = judge.predict(digits.test.images[:200]).labels, judge.features(digits.test.images[:200])
     expected = load_model(trained).predict(digits.test.images[:200]).labels
     assert torch.equal(read, expected)
     assert features.shape == (200, 150)

@@ -9,8 +9,8 @@ from scipy.optimize import linear_sum_assignment
 from small_gans import ONE, SPACE, changed, real, small_gan, state
 from test_gan_training import small
 
-from torchtagi.experiments.gan.heads import Heads
 from torchtagi.experiments.gan.pseudo_labels import BLOCK, PseudoLabels, balanced_classes
+from torchtagi.experiments.gan.step import Heads
 from torchtagi.experiments.gan.training import GanTraining
 from torchtagi.gaussian import Gaussian
 

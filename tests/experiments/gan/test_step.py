@@ -7,10 +7,9 @@ import torch
 from small_gans import SPACE, changed, generate, latents, networks, real, small_gan, state
 
 import torchtagi as tagi
-from torchtagi.experiments.gan.heads import FAKE, REAL
 from torchtagi.experiments.gan.latent import LatentSpace
 from torchtagi.experiments.gan.networks import frozen, scale_prior
-from torchtagi.experiments.gan.step import decayed
+from torchtagi.experiments.gan.step import FAKE, REAL, decayed
 from torchtagi.experiments.gan.tasks import Noises
 from torchtagi.gaussian import cat
 

@@ -32,7 +32,7 @@ def load_baseline(run: Run) -> Baseline:
     """What learned in `run`, ready to predict."""
     run.require_checkpoint()
     config = dataclasses.replace(BaselineConfig.from_json(run.config), device="cpu")
-    images = int(checkpoint.read(run.checkpoint)[1].get("images", torch.tensor(1)))
+    images = int(checkpoint.read(run.checkpoint)[0]["extra"].get("images", 1))
     with torch.random.fork_rng(devices=[]):  # an initialisation is drawn, for nothing here
         baseline = LEARNERS[config.method](config, images)
     baseline.restore(run.checkpoint)

@@ -45,12 +45,11 @@ class Backprop(Baseline):
 
 def make_optimizer(config: BaselineConfig, net: nn.Module) -> torch.optim.Optimizer:
     """Its rate is set before each step; its state is there from the start."""
-    decay = config.number("weight_decay")
-    optimizer: torch.optim.Optimizer
+    options = {"weight_decay": config.hyperparameters["weight_decay"]}
+    kind: Any = torch.optim.Adam
     if config.method == "sgd":
-        optimizer = torch.optim.SGD(net.parameters(), 0.0, momentum=config.number("momentum"), weight_decay=decay)
-    else:
-        optimizer = torch.optim.Adam(net.parameters(), 0.0, weight_decay=decay)
+        kind, options["momentum"] = torch.optim.SGD, config.hyperparameters["momentum"]
+    optimizer: torch.optim.Optimizer = kind(net.parameters(), lr=0.0, **options)
     start_state(optimizer)
     return optimizer
 
@@ -92,7 +91,7 @@ class McDropout(Backprop):
     """Adam on a network with dropout; in prediction everything else is in evaluation mode."""
 
     def build(self) -> nn.Module:
-        return add_dropout(super().build(), self.config.number("rate"))
+        return add_dropout(super().build(), self.config.hyperparameters["rate"])
 
     def drawn(self) -> AbstractContextManager[Any]:
         for part in self.net.modules():
@@ -106,7 +105,7 @@ class Ensemble(Baseline):
 
     def __init__(self, config: BaselineConfig, images: int) -> None:
         super().__init__(config, images)
-        count = config.count("members")
+        count = config.hyperparameters["members"]
         # ensembles of different seeds share no member
         seeds = range(config.seed * count, (config.seed + 1) * count)
         self.members = [Backprop(dataclasses.replace(config, seed=seed), images) for seed in seeds]

@@ -1,8 +1,16 @@
-"""What all baselines share: an ordinary network that learns by a loss, draws for predictions, and a checkpoint."""
+"""What all baselines share: an ordinary network that learns by a loss, draws for predictions, and a checkpoint.
+
+A method that draws networks k = 1…K from a posterior, an ensemble among them, gives each image K probabilities p_k
+of a class; with p̄ their mean, the law of total variance of the indicator 1[class = c] reads
+
+    p̄(1 − p̄)  =  mean (p_k − p̄)²  +  mean p_k(1 − p_k)         epistemic + aleatoric
+
+A single ordinary network is the case K = 1: all of its uncertainty is aleatoric.
+"""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,15 +21,15 @@ from torch import Tensor, nn
 from torchtagi import checkpoint
 from torchtagi.checkpoint import CheckpointError
 from torchtagi.experiments.baselines.config import BaselineConfig
-from torchtagi.experiments.classify.prediction import channels_last, from_draws, softmax
 from torchtagi.experiments.runs.folder import Row
-from torchtagi.fitting import Batches
+from torchtagi.experiments.runs.training import EpochLearner
+from torchtagi.model import PREDICTION_BATCH
 from torchtagi.prediction import ClassPrediction
 
 CURVE_DRAWS = 5  # networks drawn for a learning curve's points before the last, measured in the training loop
 
 
-class Baseline(ABC):
+class Baseline(EpochLearner, ABC):
     """A learner (`fitting.Learner`); a method says how it steps, what it draws and what it keeps."""
 
     def __init__(self, config: BaselineConfig, images: int) -> None:
@@ -29,7 +37,6 @@ class Baseline(ABC):
         self.config, self.images = config, images
         self.epoch_steps = math.ceil(images / config.batch_size)
         self.steps = torch.zeros((), dtype=torch.int64)
-        self.epochs = 0
         self.unfinished = False
         """Whether it is being trained: a network loaded from a checkpoint is taken as it is."""
         torch.manual_seed(config.seed)
@@ -56,12 +63,12 @@ class Baseline(ABC):
 
     def state(self) -> dict[str, Tensor]:
         """The tensors themselves, no copies, that the next step and the next prediction depend on."""
-        return {f"net.{key}": value for key, value in self.net.state_dict().items()}
+        return {"steps": self.steps, **{f"net.{key}": value for key, value in self.net.state_dict().items()}}
 
     @property
     def learning_rate(self) -> float:
         """Of the next step: constant, or falling to zero along half a cosine."""
-        rate = self.config.number("learning_rate")
+        rate: float = self.config.hyperparameters["learning_rate"]
         if self.config.hyperparameters["schedule"] == "constant":
             return rate
         done = min(int(self.steps) / (self.config.epochs * self.epoch_steps), 1.0)
@@ -79,7 +86,7 @@ class Baseline(ABC):
     def predict(self, images: Tensor) -> ClassPrediction:
         """Draws come from a generator of their own: the same network predicts the same, and looking at it in the
         middle of a training changes nothing."""
-        count = self.config.count("draws")
+        count = self.config.hyperparameters.get("draws", 1)
         device = torch.device(self.config.device)
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(self.config.seed)
@@ -88,54 +95,54 @@ class Baseline(ABC):
             raise FloatingPointError(f"{self.config.method} has diverged: it predicts probabilities not finite")
         return prediction
 
-    def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint holds."""
-        return {"steps": self.steps, "images": torch.tensor(self.images), **self.state()}
-
-    @torch.no_grad()
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        """Copy a checkpoint into the tensors that are there, whose layout in memory stays: bits depend on it."""
-        own = self.tensors()
-        strange = sorted(own.keys() ^ tensors.keys())
-        if strange:
-            raise ValueError(f"{strange[0]} is {'missing' if strange[0] in own else 'unknown'}")
-        if int(tensors["images"]) != self.images:
-            raise ValueError(f"it learned from {int(tensors['images'])} images, not {self.images}")
-        for name, value in own.items():
-            if value.shape != tensors[name].shape:
-                raise ValueError(f"{name} has shape {tuple(tensors[name].shape)}, not {tuple(value.shape)}")
-            value.copy_(tensors[name])
-
     # ---- as a learner in a fit (`fitting`) --------------------------------------------------------------------
-
-    def get_ready(self, batches: Batches, epochs: int) -> None:  # noqa: B027 - there is nothing to look at
-        pass
 
     def start_epoch(self, epoch: int, left: int) -> bool:
         """Images are augmented when TAGI's are: from the second epoch on."""
         return epoch > 0
 
-    def end_epoch(self) -> None:
-        self.epochs += 1
-
-    def training_error(self, total: float, samples: int) -> float:
-        """In %."""
-        return 100 * total / max(samples, 1)
-
     def measures(self) -> Row:
         return {}
 
     def save(self, path: Path, **extra: Any) -> None:
-        architecture = {"net": {"unbuildable": "was saved without its architecture"}}
-        checkpoint.write(path, self.tensors(), architecture, {**extra, "epochs": self.epochs})
+        extra |= {"epochs": self.epochs, "images": self.images}
+        checkpoint.save(path, as_module(self.state()), extra=extra)
 
     def restore(self, path: Path) -> Row:
         """Become what a checkpoint holds; returns what was saved with it."""
-        header, tensors = checkpoint.read(path)
-        extra: Row = header["extra"]
-        try:
-            self.load(tensors)
-            self.epochs = int(extra["epochs"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"{path}: is not one of this {self.config.method} run ({error})") from error
+        extra = checkpoint.restore(path, as_module(self.state()))
+        if extra.get("images") != self.images:
+            raise CheckpointError(f"{path}: learned from {extra.get('images')} images, not {self.images}")
+        self.epochs = int(extra["epochs"])
         return extra
+
+
+def as_module(tensors: Mapping[str, Tensor]) -> nn.Module:
+    """The tensors themselves as the buffers of a module, which a checkpoint keeps."""
+    module = nn.Module()
+    for name, tensor in tensors.items():
+        module.register_buffer(name.replace(".", "_"), tensor)
+    return module
+
+
+@torch.no_grad()
+def softmax(net: nn.Module, images: Tensor) -> Tensor:
+    """An ordinary network's class probabilities (N, C), in whatever mode the network is."""
+    return torch.cat([net(x).softmax(1) for x in images.split(PREDICTION_BATCH)])
+
+
+def from_draws(draws: Iterable[Tensor]) -> ClassPrediction:
+    """From the probabilities (N, C) of several networks."""
+    each = list(draws)
+    if not each:
+        raise ValueError("draws must hold at least one network's probabilities, got none")
+    probs = torch.stack(each)
+    wide = probs.double()
+    epistemic, aleatoric = wide.var(0, correction=0).to(probs), (wide * (1 - wide)).mean(0).to(probs)
+    return ClassPrediction(wide.mean(0).to(probs), epistemic, aleatoric)
+
+
+def channels_last(net: nn.Module, device: str) -> nn.Module:
+    """The layout in which convolutions are fastest, in training and in evaluation alike: bits depend on it."""
+    moved: nn.Module = net.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return moved

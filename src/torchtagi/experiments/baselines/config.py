@@ -30,8 +30,6 @@ class BaselineConfig(ClassifierConfig):
 
     def __post_init__(self) -> None:
         find_task(self.task).network(self.network)
-        if not isinstance(self.hyperparameters, dict):
-            raise ValueError(f"hyperparameters must be an object, got {self.hyperparameters!r}")
         complete = find_method(self.method).hyperparameters(self.hyperparameters)
         if complete.keys() != self.hyperparameters.keys():
             raise ValueError(f"{self.method}'s {min(complete.keys() - self.hyperparameters.keys())} is missing")
@@ -42,7 +40,7 @@ class BaselineConfig(ClassifierConfig):
     @property
     def open_ended(self) -> bool:
         """A schedule that ends at zero ends with the epochs it was made for."""
-        return self.hyperparameters["schedule"] == "constant"
+        return bool(self.hyperparameters["schedule"] == "constant")
 
     def split(self, sets: TrainTest) -> TrainTest:
         """A fold that is held out takes the test set's place."""
@@ -65,14 +63,6 @@ class BaselineConfig(ClassifierConfig):
 
         return LEARNERS[self.method](self, len(train))
 
-    def number(self, name: str) -> float:
-        """A hyperparameter that is a number."""
-        return float(self.hyperparameters[name])
-
-    def count(self, name: str, otherwise: int = 1) -> int:
-        """A hyperparameter that is a whole number; `otherwise` where the method does not have it."""
-        return int(self.hyperparameters.get(name, otherwise))
-
     def build_network(self) -> torch.nn.Module:
         """The architecture as an ordinary torch network, with the classes as its outputs."""
         task = find_task(self.task)
@@ -81,7 +71,7 @@ class BaselineConfig(ClassifierConfig):
     def as_json(self) -> Row:
         with torch.device("meta"):  # draws nothing from anybody's generator
             weights = sum(parameter.numel() for parameter in self.build_network().parameters())
-        return {**super().as_json(), "parameters": weights * self.count("members")}
+        return {**super().as_json(), "parameters": weights * self.hyperparameters.get("members", 1)}
 
 
 def configure_baseline(

@@ -8,6 +8,7 @@ rate is like that of torch's SGD times 1/(1 − momentum). A step costs one back
 """
 
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch.nn import functional
 from torchtagi.experiments.baselines.baseline import Baseline
 from torchtagi.experiments.baselines.config import BaselineConfig
 from torchtagi.experiments.baselines.methods import METHODS
+from torchtagi.experiments.runs.folder import Row
 
 
 class Ivon(Baseline):
@@ -31,18 +33,18 @@ class Ivon(Baseline):
             self.net.parameters(),
             lr=0.0,  # set before each step
             ess=images,
-            hess_init=config.number("first_precision") / images,
-            beta1=config.number("momentum"),
-            beta2=1 - config.number("curvature_rate"),
-            weight_decay=config.number("prior_precision") / images,
-            mc_samples=config.count("mc_samples"),
+            hess_init=config.hyperparameters["first_precision"] / images,
+            beta1=config.hyperparameters["momentum"],
+            beta2=1 - config.hyperparameters["curvature_rate"],
+            weight_decay=config.hyperparameters["prior_precision"] / images,
+            mc_samples=config.hyperparameters["mc_samples"],
         )
 
     def step(self, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
         self.net.train()
         self.optimizer.param_groups[0]["lr"] = self.learning_rate
         found = []
-        for _ in range(self.config.count("mc_samples")):
+        for _ in range(self.config.hyperparameters["mc_samples"]):
             with self.optimizer.sampled_params(train=True):
                 self.optimizer.zero_grad()
                 logits = self.net(x)
@@ -61,6 +63,7 @@ class Ivon(Baseline):
         group = self.optimizer.param_groups[0]
         return {**super().state(), "momentum": group["momentum"], "curvature": group["hess"]}
 
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        super().load(tensors)
+    def restore(self, path: Path) -> Row:
+        extra = super().restore(path)
         self.optimizer.current_step = int(self.steps)  # by which the momentum is unbiased; not in its state_dict
+        return extra

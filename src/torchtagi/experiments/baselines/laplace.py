@@ -103,7 +103,7 @@ class LastLayerLaplace(Backprop):
             means.append(self.net(x))
             factors.append(posterior.logit_factor(self.features))
         mean, factor = torch.cat(means), torch.cat(factors)
-        for _ in range(self.config.count("draws")):
+        for _ in range(self.config.hyperparameters["draws"]):
             yield (mean + (factor @ torch.randn_like(mean)[:, :, None]).squeeze(2)).softmax(1)
 
     def state(self) -> dict[str, Tensor]:

@@ -11,9 +11,11 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 Value = float | int | str
-Hyperparameters = dict[str, Value]
+Hyperparameters = dict[str, Any]
+"""Of these values; `Method.hyperparameters` checks each."""
 
 SCHEDULES = ("constant", "cosine")
 SHORT = {"learning_rate": "lr", "prior_precision": "prior"}

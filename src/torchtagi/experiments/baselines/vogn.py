@@ -94,9 +94,8 @@ class VognLearner(Baseline):
 
     def __init__(self, config: BaselineConfig, images: int) -> None:
         super().__init__(config, images)
-        names = ("learning_rate", "prior_precision", "damping", "momentum", "curvature_rate")
-        numbers = {name: config.number(name) for name in names}
-        self.optimizer = Vogn(self.net, images, **numbers, mc_samples=config.count("mc_samples"))
+        names = ("learning_rate", "prior_precision", "damping", "momentum", "curvature_rate", "mc_samples")
+        self.optimizer = Vogn(self.net, images, **{name: config.hyperparameters[name] for name in names})
 
     def step(self, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
         probs: list[Tensor] = []

@@ -11,7 +11,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from torchtagi.experiments import networks as models
-from torchtagi.experiments.data import Preprocessing, augment_crop_flip, augment_shift, unknown_name
+from torchtagi.experiments.data import Preprocessing, augment_crop_flip, augment_shift, find_named
 from torchtagi.experiments.data.cifar import CIFAR10_CLASSES, CIFAR10_PREPROCESSING
 from torchtagi.experiments.data.mnist import MNIST_MEAN
 
@@ -85,6 +85,4 @@ TASKS: Mapping[str, Task] = {
 
 
 def find_task(name: str) -> Task:
-    if name not in TASKS:
-        raise unknown_name("task", name, TASKS)
-    return TASKS[name]
+    return find_named("task", name, TASKS)

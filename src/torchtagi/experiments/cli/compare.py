@@ -1,7 +1,6 @@
 """`tagi compare` and `tagi sweep`: TAGI and the baselines side by side, and how much a hyperparameter matters."""
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +14,9 @@ from torchtagi.checkpoint import write_atomically
 from torchtagi.experiments.baselines import METHODS, find_method
 from torchtagi.experiments.baselines.methods import Hyperparameters
 from torchtagi.experiments.classify.tasks import TASKS, find_task
+from torchtagi.experiments.cli import shared
 from torchtagi.experiments.cli.progress import Interrupted, interruptible
-from torchtagi.experiments.cli.shared import AsJson, Offline, OutFolder, console, new_table, number, print_json
+from torchtagi.experiments.cli.shared import console, new_table, number, print_json
 from torchtagi.experiments.compare import Runner, Stopped, Study, collect, collect_sweep
 from torchtagi.experiments.compare import compare as run_comparison
 from torchtagi.experiments.compare import sweep as run_sweep
@@ -36,9 +36,6 @@ Methods = Annotated[str, typer.Option(metavar="A,B,…", help=f"Of tagi, {', '.j
 Seeds = Annotated[int, number("Seeds 0 to N − 1.")]
 Arch = Annotated[str | None, typer.Option(help="The network, the same for all.")]
 Samples = Annotated[int | None, number(SAMPLES_HELP)]
-TestSamples = Annotated[int | None, number("Test on the first so many images only.")]
-Threads = Annotated[int | None, number("CPU threads.")]
-Minutes = Annotated[float | None, number("Stop after so long; the same command goes on.", 0, float)]
 Show = Annotated[bool, typer.Option("--show", help="Train nothing, show what is finished.")]
 
 
@@ -52,7 +49,6 @@ def compare(
     stream: Annotated[
         bool, typer.Option("--stream", help="Each image is seen once, in batches of 1 and of 16.")
     ] = False,
-    augment: Annotated[bool, typer.Option(help="Augment images as `tagi train` does, for all methods.")] = True,
     tune: Annotated[
         bool, typer.Option(help="Tune baselines on images held out of the training set, or take their defaults.")
     ] = True,
@@ -62,13 +58,11 @@ def compare(
         list[str] | None,
         typer.Option("--set", metavar="METHOD.NAME=VALUE", help="A hyperparameter; the method is not tuned then."),
     ] = None,
-    test_samples: TestSamples = None,
-    threads: Threads = None,
-    out: OutFolder = None,
-    minutes: Minutes = None,
+    test_samples: shared.TestSamples = None,
+    threads: shared.Threads = None,
+    out: shared.OutFolder = None,
     show: Show = False,
-    as_json: AsJson = False,
-    offline: Offline = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Train TAGI and the baselines on the same images, and set their results side by side. Ctrl-C stops cleanly;
     the same command goes on, and may name other methods or more seeds. Started in several terminals it shares the
@@ -77,15 +71,14 @@ def compare(
         raise ValueError(f"--stream sees each image once: --epochs must be 1, got {epochs}")
     network = arch or find_task(task).default_network
     length = 1 if stream else usual_epochs(samples) if epochs is None else epochs
-    tuning = (tune_samples, tune_epochs or length)
-    study = Study(task, network, length, samples, test_samples, stream, augment, *tuning)
+    study = Study(task, network, length, samples, test_samples, stream, tune_samples, tune_epochs or length)
     folder = out or Path("runs") / f"compare-{study.name}"
     if show:
         content = collect(folder)
     else:
-        with training(folder, COMPARISON, study, threads, minutes, quiet=as_json) as runner:
+        with training(folder, COMPARISON, study, threads, quiet=as_json) as runner:
             chosen = parse_given(given or [])
-            content = run_comparison(runner, split_names(methods), range(seeds), chosen, tune, download=not offline)
+            content = run_comparison(runner, split_names(methods), range(seeds), chosen, tune, download=True)
     with reading(folder / COMPARISON):
         runs, study_row = runs_of(content), content["study"]
         errors = comparison_plots.stream_curves if study_row["stream"] else comparison_plots.error_curves
@@ -108,12 +101,11 @@ def sweep(
     seeds: Seeds = 1,
     arch: Arch = None,
     samples: Samples = None,
-    test_samples: TestSamples = None,
-    threads: Threads = None,
-    out: OutFolder = None,
-    minutes: Minutes = None,
+    test_samples: shared.TestSamples = None,
+    threads: shared.Threads = None,
+    out: shared.OutFolder = None,
     show: Show = False,
-    as_json: AsJson = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Final test error over the learning rate of baselines, and over σ_V of TAGI. Ctrl-C stops
     cleanly; the same command goes on, and shares the runs if started in several terminals."""
@@ -122,7 +114,7 @@ def sweep(
     if show:
         rows = collect_sweep(folder)
     else:
-        with training(folder, SWEEP, study, threads, minutes, quiet=as_json) as runner:
+        with training(folder, SWEEP, study, threads, quiet=as_json) as runner:
             rows = run_sweep(runner, split_names(methods), range(seeds))
     with reading(folder / SWEEP):
         if any(row["value"] != "learned" for row in rows):
@@ -162,17 +154,14 @@ def parse_given(texts: list[str]) -> dict[str, Hyperparameters]:
 
 
 @contextmanager
-def training(
-    folder: Path, file: str, study: Study, threads: int | None, minutes: float | None, quiet: bool
-) -> Iterator[Runner]:
-    """A runner that says a line a measured epoch, and stops on a signal or when the time is up."""
-    end = float("inf") if minutes is None else time.monotonic() + 60 * minutes
+def training(folder: Path, file: str, study: Study, threads: int | None, quiet: bool) -> Iterator[Runner]:
+    """A runner that says a line a measured epoch, and stops on a signal."""
 
     def watch(name: str, event: Step | EpochEnd | None) -> bool:
         if isinstance(event, EpochEnd) and not quiet and "error" in event.row:
             error, nll, seconds = (shown(part, event.row[part]) for part in ("error", "nll", "seconds"))
             console.print(f"{name}: epoch {event.row['epoch']}, error {error}, NLL {nll}, {seconds} s")
-        return bool(received) or time.monotonic() > end
+        return bool(received)
 
     with interruptible() as received:
         try:
@@ -180,7 +169,7 @@ def training(
         except Stopped:
             if not quiet:
                 console.print(f"stopped; the same command goes on in {folder}")
-            raise Interrupted(128 + received[0] if received else 0) from None
+            raise Interrupted(128 + received[0]) from None
 
 
 def score_table(title: str, content: Row, columns: tuple[str, ...]) -> Table:

@@ -3,21 +3,10 @@
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from torchtagi.experiments.classify import evaluation
-from torchtagi.experiments.classify.evaluation import Evaluation
-from torchtagi.experiments.cli.shared import (
-    AsJson,
-    Offline,
-    RunFolder,
-    console,
-    new_table,
-    print_json,
-    say,
-    value_table,
-)
+from torchtagi.experiments.cli import shared
+from torchtagi.experiments.cli.shared import console, new_table, print_json, say, value_table
 from torchtagi.experiments.gan.evaluation import evaluate_gan
 from torchtagi.experiments.gan.tasks import GAN_TASKS
 from torchtagi.experiments.report.measures import described
@@ -26,9 +15,8 @@ from torchtagi.experiments.runs.folder import Run
 
 
 def evaluate(
-    run: RunFolder,
-    as_json: AsJson = False,
-    offline: Offline = False,
+    run: shared.RunFolder,
+    as_json: shared.AsJson = False,
     judge: Annotated[
         str | None,
         typer.Option(
@@ -36,7 +24,8 @@ def evaluate(
         ),
     ] = None,
 ) -> None:
-    """Error, calibration, AUROCs, confusion matrix and out-of-distribution detection; of a GAN, its measures."""
+    """Error, calibration, AUROCs, out-of-distribution detection, in JSON the confusion matrix too; of a GAN, its
+    measures."""
     opened = Run.open(run)
     tell = None if as_json else say
     if opened.config["task"] in GAN_TASKS:
@@ -45,12 +34,11 @@ def evaluate(
         return
     if judge is not None:
         raise ValueError(f"--judge is for GANs: {', '.join(GAN_TASKS)}")
-    found = evaluation.evaluate(opened, download=not offline, progress=tell)
+    found = evaluation.evaluate(opened, progress=tell)
     if as_json:
         print_json(found.summary())
         return
     console.print(value_table(f"{len(found.labels):,} test {found.task.thing}s", described(opened, found.scores)))
-    console.print(confusion_table(found))
     if found.detection is None:
         console.print(f"note: {found.note}")
         return
@@ -61,16 +49,7 @@ def evaluate(
     console.print(table)
 
 
-def confusion_table(found: Evaluation) -> Table:
-    names = found.test.classes
-    table = new_table("", *names, title="confusion: rows are the truth, columns the answer")
-    for truth, counts in enumerate(found.confusion.tolist()):
-        cells = (Text(str(n or "·"), "bold" if answer == truth else "") for answer, n in enumerate(counts))
-        table.add_row(names[truth], *cells)
-    return table
-
-
-def report(run: RunFolder, offline: Offline = False) -> None:
+def report(run: shared.RunFolder) -> None:
     """Write a self-contained HTML page with the plots of a run."""
-    page = write_report(Run.open(run), download=not offline, progress=say)
+    page = write_report(Run.open(run), download=True, progress=say)
     console.print(f"report page: {page}")

@@ -47,7 +47,7 @@ def gan(
 
 def progress_state(step: Step) -> str:
     report = {name.removeprefix("train_"): value for name, value in step.report.items()}
-    text = f"{step.samples_per_second:,.0f} img/s  Pnet real {report['real']:+.2f} generated {report['fake']:+.2f}"
+    text = f"Pnet real {report['real']:+.2f} generated {report['fake']:+.2f}"
     if "generator_alpha" in report:
         text += f"  α {report['discriminator_alpha']:.2f} {report['generator_alpha']:.2f}"
     return text + f"  |pixel| ≤ {report['largest_pixel']:.1f}"

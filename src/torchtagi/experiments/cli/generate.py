@@ -1,5 +1,6 @@
 """`tagi generate`: draw what the user asks for."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -23,13 +24,6 @@ def generate(
     ] = None,
     c1: Annotated[str | None, typer.Option(help=f"The first continuous code. {VALUES}", metavar="VALUES")] = None,
     c2: Annotated[str | None, typer.Option(help=f"The second continuous code. {VALUES}", metavar="VALUES")] = None,
-    category: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Categorical code K, counted from 1, as one class, several with commas, or `all`; repeat it.",
-            metavar="K=CLASSES",
-        ),
-    ] = None,
     samples: Annotated[int | None, number("How many times to draw the noise.")] = None,
     seed: Annotated[int, number("Of the noise.", least=0)] = 0,
     out: Annotated[Path, typer.Option("--out", "-o", help="The PNG file.")] = Path("generated.png"),
@@ -44,32 +38,20 @@ def generate(
     continuous = {
         place: parse_numbers(f"--c{place + 1}", text) for place, text in enumerate((c1, c2)) if text is not None
     }
-    categories = dict(parse_category(text, task.space.categories) for text in category or [])
-    if digit is not None:
-        if not task.has_digits or not task.space.categories:
-            raise ValueError(f"--digit is for infogan-mnist; {task.name} has no code for digits")
-        if 0 in categories:
-            raise ValueError("--digit and --category 1=… name the same code: give one of them")
-        code_of = code_of_digit(opened)
-        categories[0] = [code_of[value] for value in parse_classes("--digit", digit, 10)]
+    if digit is not None and not (task.has_digits and task.space.categories):
+        raise ValueError(f"--digit is for infogan-mnist; {task.name} has no code for digits")
+    digits = [] if digit is None else parse_classes("--digit", digit, 10)
     if samples is None:
-        sizes = [*map(len, continuous.values()), *map(len, categories.values())]
-        samples = 1 if max(sizes, default=1) > 1 else 10
-    if not (continuous or categories) and task.space.categories:
-        categories[0] = list(code_of_digit(opened)) if task.has_digits else list(range(task.space.categories[0]))
+        samples = 1 if max(len(digits), *map(len, continuous.values()), 1) > 1 else 10
+    classes: Sequence[int] = digits
+    if task.space.categories and not digits and not continuous:
+        classes = range(task.space.categories[0])
+    if task.has_digits and classes:
+        code_of = code_of_digit(opened)
+        classes = [code_of[value] for value in classes]
+    categories = {0: classes} if classes else {}
     latents, columns = latent_grid(task.space, continuous, categories, samples, seed)
     gan, pixels = open_gan(opened)
     images = pixels.to_uint8(gan.draw(latents))
     write_atomically(out, as_png(sheet(images, columns)))
     console.print(f"{len(images)} images, {columns} a row: {out}")
-
-
-def parse_category(text: str, categories: tuple[int, ...]) -> tuple[int, list[int]]:
-    """`3=all` as the code's place, counted from 0, and its classes."""
-    number, equals, classes = text.partition("=")
-    if not equals or not number.strip().isdigit():
-        raise ValueError(f"--category wants K=CLASSES, for instance 1=all, got {text!r}")
-    place = int(number) - 1
-    if not 0 <= place < len(categories):
-        raise ValueError(f"this generator has {len(categories)} categories, so no category {number}")
-    return place, parse_classes(f"--category {number}", classes.strip(), categories[place])

@@ -2,14 +2,13 @@
 
 import dataclasses
 import signal
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from tqdm import tqdm
 
 from torchtagi.experiments import data
 from torchtagi.experiments.classify.training import Training
@@ -22,12 +21,11 @@ from torchtagi.experiments.runs.folder import Row, Run, RunError, check_free, lo
 from torchtagi.experiments.runs.training import RunTraining
 from torchtagi.fitting import EpochEnd, Step
 
-REFRESH_SECONDS = 0.1
 SIGHUP = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
 
 
 class Interrupted(Exception):
-    """A signal, or the time, ended a command, which has said so."""
+    """A signal ended a command, which has said so."""
 
     def __init__(self, code: int) -> None:
         self.code = code
@@ -64,11 +62,20 @@ def options_of(config: type[RunConfig], options: Row) -> Row:
 
 def load_sets(name: str) -> data.TrainTest:
     """Both halves of a data set, with a bar if they have to be fetched."""
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        line = bar.add_task(f"loading {name}", total=None)
-        return data.load_train_test(
-            name, progress=lambda done, total: bar.update(line, completed=done, total=total)
-        )
+    with progress_bar("") as bar:
+        bar.set_description(f"loading {name}")
+
+        def show(done: int, total: int | None) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        return data.load_train_test(name, progress=show)
+
+
+def progress_bar(unit: str, total: int | None = None) -> tqdm:
+    """For terminals only; it leaves no line behind."""
+    shown_in: Any = {"file": console.file, "disable": not console.is_terminal, "dynamic_ncols": True}
+    return tqdm(total=total, unit=unit, unit_scale=total is None, leave=False, **shown_in)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,23 +140,16 @@ class Kind:
     def show_progress(self, training: RunTraining, again: str) -> None:
         """Train to the end. A signal stops it with a checkpoint; `again` is the command that continues."""
         console.print(" ".join(f"{head:>8}" for head in self.columns.values()), style="dim")
-        texts = ("epoch {task.description}", "{task.completed:,.0f}/{task.total:,.0f}", "{task.fields[state]}")
-        epoch, done, state = (TextColumn(text, markup=False) for text in texts)
-        bar = Progress(
-            *(epoch, BarColumn(bar_width=24), done, state, TimeRemainingColumn()),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        with interruptible() as received, bar:
-            line = bar.add_task("", total=len(training.train), state="")
-            refreshed = 0.0
+        with interruptible() as received, progress_bar(" images", len(training.train)) as bar:
             for event in training.events():
                 if isinstance(event, EpochEnd):
+                    bar.clear()
                     console.print(" ".join(f"{shown(name, event.row.get(name)):>8}" for name in self.columns))
-                elif time.monotonic() - refreshed > REFRESH_SECONDS:
-                    refreshed = time.monotonic()
-                    place = f"{event.epoch}/{training.config.epochs}"
-                    bar.update(line, description=place, completed=event.samples, state=self.state(event))
+                    bar.reset()
+                else:
+                    bar.set_description(f"epoch {event.epoch}/{training.config.epochs}", refresh=False)
+                    bar.set_postfix_str(self.state(event), refresh=False)
+                    bar.update(event.samples - bar.n)
                 if received:
                     if isinstance(event, Step):
                         training.save()

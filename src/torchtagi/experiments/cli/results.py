@@ -9,11 +9,11 @@ from rich.table import Table
 from torchtagi.checkpoint import write_atomically
 from torchtagi.experiments.cli.shared import AsJson, RunFolder, console, new_table, print_json
 from torchtagi.experiments.compare import collect, collect_sweep
-from torchtagi.experiments.compare.runner import COMPARISON, SWEEP, read_study, reading, write_study
+from torchtagi.experiments.compare.runner import COMPARISON, SWEEP, read_study, reading
 from torchtagi.experiments.gan.drawing import keep_drawings
 from torchtagi.experiments.gan.tasks import GAN_TASKS
 from torchtagi.experiments.report.measures import paper_errors, shown
-from torchtagi.experiments.runs.folder import IDENTITY, Run, recorded, result_rows
+from torchtagi.experiments.runs.folder import IDENTITY, Run, recorded, result_rows, write_json
 
 
 def record(
@@ -24,9 +24,9 @@ def record(
     comparison or a sweep."""
     target = out / run.resolve().name
     if (run / COMPARISON).is_file():
-        write_study(target, COMPARISON, collect(run))
+        write_json(target / COMPARISON, collect(run))
     elif (run / SWEEP).is_file():
-        write_study(target, SWEEP, {**read_study(run, SWEEP), "rows": collect_sweep(run)})
+        write_json(target / SWEEP, {**read_study(run, SWEEP), "rows": collect_sweep(run)})
     else:
         opened = Run.open(run)
         with reading(run):

@@ -45,14 +45,14 @@ def value_table(title: str, rows: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
-def number(text: str, least: int = 1, kind: type[int] | type[float] = int) -> Any:
-    """An option that is a number; unlike typer's own, it names the value that is none."""
+def number(text: str, least: int = 1) -> Any:
+    """An option that is a whole number; unlike typer's own, it names the value that is none."""
 
-    def parse(value: str) -> float:
+    def parse(value: str) -> int:
         try:
-            found = kind(value)
+            found = int(value)
         except ValueError:
-            raise typer.BadParameter(f"{value!r} is not a {'whole ' * (kind is int)}number") from None
+            raise typer.BadParameter(f"{value!r} is not a whole number") from None
         if found < least:
             raise typer.BadParameter(f"must be at least {least}, got {found}")
         return found
@@ -69,9 +69,6 @@ def folder_name(text: str) -> Path:
 
 RunFolder = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run folder, as `tagi train` or `tagi gan` made it.")
-]
-Offline = Annotated[
-    bool, typer.Option("--offline", help="Do not download the out-of-distribution set if it is absent.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Epochs = Annotated[int | None, number("How often to go through the data.")]

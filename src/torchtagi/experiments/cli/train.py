@@ -25,18 +25,6 @@ def train(
     ] = False,
     epochs: shared.Epochs = None,
     batch_size: shared.BatchSize = None,
-    noise: Annotated[
-        float | None, shared.number("The labels' noise σ_V; learned unless given.", least=0, kind=float)
-    ] = None,
-    augment: Annotated[
-        bool | None,
-        typer.Option(
-            "--augment/--no-augment",
-            help="Vary images at random from the second epoch on: digits are shifted, CIFAR-10 is cropped and "
-            "mirrored. On unless given; with --paper for ResNet18 only, from the first epoch on.",
-            show_default=False,
-        ),
-    ] = None,
     seed: shared.Seed = None,
     samples: shared.Samples = None,
     test_samples: shared.TestSamples = None,
@@ -48,7 +36,11 @@ def train(
     overwrite: shared.Overwrite = False,
     report: shared.ReportPage = True,
 ) -> None:
-    """Train a classifier; Ctrl-C stops it cleanly, --resume continues it exactly."""
+    """Train a classifier; Ctrl-C stops it cleanly, --resume continues it exactly.
+
+    From the second epoch on images are varied at random: digits are shifted, CIFAR-10 is cropped and mirrored. With
+    --paper for ResNet18 only, from the first epoch on.
+    """
     given = options_of(TrainConfig, locals())
     if task in GAN_TASKS:
         raise ValueError(f"{task} is a GAN: tagi gan {task}")
@@ -58,4 +50,4 @@ def train(
 
 
 def progress_state(step: Step) -> str:
-    return f"{step.samples_per_second:,.0f} img/s  error {step.error:.2f} %  α {step.report['alpha']:.2f}"
+    return f"error {step.error:.2f} %  α {step.report['alpha']:.2f}"

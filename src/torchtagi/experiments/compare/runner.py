@@ -4,8 +4,7 @@
     <name>/                          the run's own folder, such as `adam/seed0/`
 
 A finished run is never repeated, an unfinished one goes on. Several processes may work in the same folder: a run is
-locked by the one that trains it, and the others go on to the next. The operating system drops the lock of a process
-that dies.
+locked by the one that trains it, and the others go on to the next.
 """
 
 import dataclasses
@@ -17,20 +16,18 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 import torchtagi
-from torchtagi.checkpoint import write_atomically
 from torchtagi.experiments import data
 from torchtagi.experiments.baselines import BaselineConfig
 from torchtagi.experiments.classify.config import TrainConfig
 from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.compare.study import Study
-from torchtagi.experiments.runs.folder import CONFIG, Row, Run, RunError, as_json, locked, read_json
+from torchtagi.experiments.runs.folder import CONFIG, BusyError, Row, Run, RunError, locked, read_json, write_json
 from torchtagi.fitting import EpochEnd, Step
 
 COMPARISON, SWEEP = "comparison.json", "sweep.json"
-LOCKS = ".locks"
 SAVE_SECONDS = 300.0  # no more than this is lost if the process is killed
 POLL_SECONDS = 1.0
 
@@ -63,10 +60,12 @@ class Runner:
         if self.folder.is_file() or (visible and not (self.folder / self.file).is_file()):
             raise RunError(f"{self.folder} is not empty and has no {self.file}; give another --out")
         asked = dataclasses.asdict(self.study)
-        with self.locked("file"):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self.file_lock():
             if not (self.folder / self.file).is_file():
                 versions = {"torchtagi": torchtagi.__version__, "torch": str(torch.__version__)}
-                write_study(self.folder, self.file, {"study": asked, "versions": versions, "runs": {}, **parts})
+                content = {"study": asked, "versions": versions, "runs": {}, **parts}
+                write_json(self.folder / self.file, content)
             before = self.read()["study"]
         for name, value in asked.items():
             if before.get(name) != value:
@@ -79,14 +78,13 @@ class Runner:
     @contextmanager
     def changing(self) -> Iterator[Row]:
         """The file as it is now, for other processes may have added to it; written at the end of the block."""
-        with self.locked("file"):
+        with self.file_lock():
             content = self.read()
             yield content
-            write_study(self.folder, self.file, content)
+            write_json(self.folder / self.file, content)
 
-    def locked(self, name: str) -> FileLock:
-        (self.folder / LOCKS).mkdir(parents=True, exist_ok=True)
-        return FileLock(self.folder / LOCKS / name.replace("/", "."))
+    def file_lock(self) -> FileLock:
+        return FileLock(self.folder / ".lock")
 
     def share(self, names: Iterable[str], work: Callable[[str], None]) -> None:
         """Call `work` for each run that is not finished and that no other process is at, and come back to the
@@ -96,13 +94,11 @@ class Runner:
             busy = []
             for name in left:
                 try:
-                    held = self.locked(name).acquire(blocking=False)
-                except Timeout:
+                    with locked(self.folder / name):
+                        if name not in self.read()["runs"]:
+                            work(name)
+                except BusyError:
                     busy.append(name)
-                    continue
-                with held:
-                    if name not in self.read()["runs"]:
-                        work(name)
             if busy:
                 if self.watch(busy[0], None):
                     raise Stopped
@@ -116,13 +112,7 @@ class Runner:
         return {name: runs[name] for name in configs}
 
     def train(self, name: str, config: AnyConfig, measure: Callable[[Run], Row]) -> None:
-        """Train a run to its end and keep what is measured of it; its folder is locked meanwhile."""
-        with locked(self.folder / name):
-            found = self.trained(name, config, measure)
-        with self.changing() as content:
-            content["runs"][name] = found
-
-    def trained(self, name: str, config: AnyConfig, measure: Callable[[Run], Row]) -> Row:
+        """Train a run to its end and keep what is measured of it."""
         training = start_or_resume(self.folder / name, config, self.sets)
         saved = time.monotonic()
         try:
@@ -136,9 +126,11 @@ class Runner:
                 if stop:
                     raise Stopped
             assert training.run is not None
-            return measure(training.run)
+            found = measure(training.run)
         except FloatingPointError as error:
-            return {"diverged": str(error)}
+            found = {"diverged": str(error)}
+        with self.changing() as content:
+            content["runs"][name] = found
 
 
 def start_or_resume(folder: Path, config: AnyConfig, sets: data.TrainTest) -> Training:
@@ -162,10 +154,6 @@ def read_study(folder: Path, file: str) -> Row:
     if not all(isinstance(content.get(part), dict) for part in ("study", "runs")):
         raise RunError(f"{folder / file} is not a {file.removesuffix('.json')}'s: it must have a study and runs")
     return content
-
-
-def write_study(folder: Path, file: str, content: Row) -> None:
-    write_atomically(folder / file, as_json(content))
 
 
 @contextmanager

@@ -44,7 +44,6 @@ class Study:
     """Learn from so many images only, drawn by the seed, the same for every method."""
     test_samples: int | None = None
     stream: bool = False
-    augment: bool = True
     tune_samples: int = 20_000
     """A tuning run learns and holds out images among so many."""
     tune_epochs: int = USUAL_EPOCHS
@@ -96,7 +95,6 @@ class Study:
             "samples": self.samples,
             "test_samples": self.test_samples,
             "batch_size": self.batch_size(entry),
-            **({} if self.augment else {"augment": False}),
             **changes,
         }
         if method_of(entry) == "tagi":

@@ -16,14 +16,14 @@ def augment_crop_flip(images: Tensor, padding: int = 4) -> Tensor:
     The zeros are added in preprocessed space, where zero is the training set's mean colour: the border
     says "nothing in particular" to the network, which black would not.
     """
-    pieces = cut(F.pad(images, (padding,) * 4), random_corners(images, padding), images)
+    pieces = cut(F.pad(images, (padding,) * 4), images)
     mirrored = (torch.rand(len(images)) < 0.5).to(images.device)
     return laid_out(torch.where(mirrored.view(-1, 1, 1, 1), pieces.flip(3), pieces), images)
 
 
 def augment_shift(images: Tensor, by: int = 2) -> Tensor:
     """Move each image by up to `by` pixels in each direction; its own border is continued outward."""
-    return cut(F.pad(images, (by,) * 4, mode="replicate"), random_corners(images, by), images)
+    return cut(F.pad(images, (by,) * 4, mode="replicate"), images)
 
 
 def augment_affine(
@@ -44,22 +44,13 @@ def augment_affine(
     return laid_out(F.grid_sample(images, grid, padding_mode="border", align_corners=False), images)
 
 
-def random_corners(images: Tensor, padding: int) -> Tensor:
-    """Positions (N, 2) in images padded by `padding`."""
-    return torch.randint(0, 2 * padding + 1, (len(images), 2)).to(images.device)
-
-
-def cut(padded: Tensor, corners: Tensor, like: Tensor) -> Tensor:
-    """From padded image n a piece of the size of those in `like`, at row and column `corners[n]`."""
-    n, channels, height, width = like.shape
-    rows = corners[:, :1] + torch.arange(height, device=like.device)
-    columns = corners[:, 1:] + torch.arange(width, device=like.device)
-    example = torch.arange(n, device=like.device).view(n, 1, 1, 1)
-    channel = torch.arange(channels, device=like.device).view(1, channels, 1, 1)
-    return laid_out(padded[example, channel, rows[:, None, :, None], columns[:, None, None, :]], like)
+def cut(padded: Tensor, like: Tensor) -> Tensor:
+    """From each padded image a piece of the size of those in `like`, at a random position."""
+    pieces = padded.unfold(2, like.shape[2], 1).unfold(3, like.shape[3], 1)  # (N, C, row, column, height, width)
+    row, column = torch.randint(0, pieces.shape[2], (len(like), 2)).to(like.device).T
+    return laid_out(pieces[torch.arange(len(like)), :, row, column], like)
 
 
 def laid_out(pieces: Tensor, like: Tensor) -> Tensor:
     """In memory as `like` is."""
-    channels_last = like.is_contiguous(memory_format=torch.channels_last)
-    return pieces.contiguous(memory_format=torch.channels_last) if channels_last else pieces
+    return torch.empty_like(like).copy_(pieces)

@@ -37,7 +37,7 @@ def obtain(remote: RemoteFile, destination: Path, places: Locations, note: str =
     """`fetch` if downloads are allowed; `note` says what else was found when the file stays missing."""
     try:
         if not places.may_download:
-            raise missing(remote, destination, "downloads are switched off: TAGI_OFFLINE or --offline")
+            raise missing(remote, destination, "downloads are switched off by TAGI_OFFLINE")
         return fetch(remote, destination, places.progress)
     except DataError as error:
         raise DataError(f"{note}{error}") from error

@@ -5,10 +5,10 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ Progress = Callable[[int, int | None], None]
 
 SIDE = 32
 
+T = TypeVar("T")
+
 
 class DataError(RuntimeError):
     """Data are missing, cannot be fetched, or are not what their name promises.
@@ -28,12 +30,13 @@ class DataError(RuntimeError):
     """
 
 
-def unknown_name(kind: str, name: object, known: Iterable[str]) -> ValueError:
-    """The error that lists the names there are, and the one that was probably meant."""
-    names = list(known)
-    near = difflib.get_close_matches(str(name), names, n=1)
+def find_named(kind: str, name: str, known: Mapping[str, T]) -> T:
+    """What has this name; an error lists the names there are, and the one that was probably meant."""
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=1)
     meant = f"; did you mean {near[0]}?" if near else ""
-    return ValueError(f"there is no {kind} {name!r}; there are {', '.join(names)}{meant}")
+    raise ValueError(f"there is no {kind} {name!r}; there are {', '.join(known)}{meant}")
 
 
 def cache_folder() -> Path:

@@ -12,17 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageChops, ImageOps
 from torch import Tensor
 
 BOX, SIDE = 20, 28  # MNIST's own: digits fit a box of 20 in a field of 28
-INK = 0.25  # of the largest brightness: below it paper texture and shadows, above it strokes
+INK = 64  # of 255: below it paper texture and shadows, above it strokes
 CONTRAST = 16  # grey levels between darkest and lightest below which there is nothing to see
 ORIENTATION = 0x0112  # the EXIF tag by which a camera says how it was held; 1 is upright
-
-Pixels = npt.NDArray[np.float64]
 
 
 class PictureError(ValueError):
@@ -42,13 +39,12 @@ def read_picture(path: str | Path, channels: int, side: int) -> Picture:
     that sees colours, a digit as MNIST has it for one that sees grey levels."""
     image, steps = open_image(Path(path))
     if channels == 1:
-        return Picture(
-            torch.from_numpy(digit(image, steps).round().clip(0, 255).astype(np.uint8))[None, None], steps
-        )
-    if image.size != (side, side):
+        image = digit(image, steps)
+    elif image.size != (side, side):
         steps.append(f"cut its central square and scaled {image.width} × {image.height} to {side} × {side}")
         image = ImageOps.fit(image, (side, side), Image.Resampling.LANCZOS)
-    return Picture(torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)[None].contiguous(), steps)
+    pixels = np.array(image.convert("L" if channels == 1 else "RGB")).reshape(side, side, channels)
+    return Picture(torch.from_numpy(pixels).permute(2, 0, 1)[None].contiguous(), steps)
 
 
 def open_image(path: Path) -> tuple[Image.Image, list[str]]:
@@ -69,12 +65,10 @@ def open_image(path: Path) -> tuple[Image.Image, list[str]]:
                 upright = ImageOps.exif_transpose(image)
                 if image.getexif().get(ORIENTATION, 1) != 1:
                     steps.append("turned it upright")
-    except UnidentifiedImageError as error:
-        raise PictureError(f"{path} is not an image file") from error
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         raise PictureError(f"{path} is too large to be a picture of one thing: {error}") from error
     except (OSError, SyntaxError, ValueError, EOFError) as error:
-        raise PictureError(f"{path} cannot be read as an image: {error}") from error
+        raise PictureError(f"{path} is not an image file, or cannot be read as one: {error}") from error
     return without_transparency(upright, steps), steps
 
 
@@ -96,53 +90,47 @@ def without_transparency(image: Image.Image, steps: list[str]) -> Image.Image:
     return image.convert("RGB")
 
 
-def digit(image: Image.Image, steps: list[str]) -> Pixels:
+def digit(image: Image.Image, steps: list[str]) -> Image.Image:
     """One light digit on black, as MNIST has it."""
-    bands = np.asarray(image.convert("RGB"))
-    if (bands != bands[..., :1]).any():
+    if len({band.tobytes() for band in image.split()}) > 1:
         steps.append("turned colours to grey")
-    grey = np.asarray(image.convert("L"), dtype=np.float64)
-    low, high = grey.min(), grey.max()
+    grey = image.convert("L")
+    levels = np.asarray(grey)
+    low, high = int(levels.min()), int(levels.max())
     if high - low < CONTRAST:
         steps.append("found no digit: the picture is nearly uniform, so the answer below is about an empty field")
-        return np.zeros((SIDE, SIDE))
+        return Image.new("L", (SIDE, SIDE))
     # What touches the edges is the ground; a digit covers the smaller part of them.
-    ground = float(np.median(np.concatenate([grey[0], grey[-1], grey[:, 0], grey[:, -1]])))
+    ground = float(np.median(np.concatenate([levels[0], levels[-1], levels[:, 0], levels[:, -1]])))
     if ground > (low + high) / 2:
         steps.append("inverted it: dark on light, and the network has seen light on dark")
-        grey, ground = 255 - grey, 255 - ground
-    ink = stretched(np.clip(grey - ground, 0, None))
-    if grey.shape == (SIDE, SIDE):
-        if ground <= CONTRAST and grey.max() >= 255 - CONTRAST:
+        grey, ground, high = ImageOps.invert(grey), 255 - ground, 255 - low
+    ink = stretched(ImageChops.subtract(grey, Image.new("L", grey.size, int(ground))))
+    if grey.size == (SIDE, SIDE):
+        if ground <= CONTRAST and high >= 255 - CONTRAST:
             return grey
         steps.append("stretched its contrast")
         return ink
-    steps.append(f"cut the digit out of {grey.shape[1]} × {grey.shape[0]} pixels, scaled it into {BOX} × {BOX}")
+    steps.append(f"cut the digit out of {grey.width} × {grey.height} pixels, scaled it into {BOX} × {BOX}")
     steps.append(f"centred it by its mass in {SIDE} × {SIDE}")
-    return centred(scaled(ink))
-
-
-def scaled(ink: Pixels) -> Pixels:
-    """The strokes' bounding box, its longer side `BOX` pixels."""
-    strokes = ink > INK * ink.max()
-    rows, columns = np.flatnonzero(strokes.any(1)), np.flatnonzero(strokes.any(0))
-    cut = np.where(ink > INK / 2 * ink.max(), ink, 0)[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
-    factor = BOX / max(cut.shape)
-    size = (max(1, round(cut.shape[1] * factor)), max(1, round(cut.shape[0] * factor)))
+    cut = ink.point(lambda level: level * (level > INK / 2)).crop(ink.point(lambda v: v * (v > INK)).getbbox())
     # Box averages over all pixels that fall together: thin strokes turn grey, as MNIST's own did, not jagged.
-    method = Image.Resampling.BOX if factor < 1 else Image.Resampling.BICUBIC
-    small = np.asarray(Image.fromarray(cut.astype(np.float32)).resize(size, method), dtype=np.float64)
-    return stretched(np.clip(small, 0, None))
+    method = Image.Resampling.BOX if max(cut.size) > BOX else Image.Resampling.BICUBIC
+    width, height = (max(1, round(BOX / max(cut.size) * length)) for length in cut.size)
+    return centred(stretched(cut.resize((width, height), method)))
 
 
-def stretched(ink: Pixels) -> Pixels:
-    return np.multiply(ink, 255 / float(ink.max()))
+def stretched(ink: Image.Image) -> Image.Image:
+    """From black, which stays, to white."""
+    lightest = int(np.asarray(ink).max())
+    return ink.point([min(round(255 * level / lightest), 255) for level in range(256)])
 
 
-def centred(ink: Pixels) -> Pixels:
+def centred(ink: Image.Image) -> Image.Image:
     """In a black field, its centre of mass on pixel 14, where all of MNIST has it, as far as it stays inside."""
-    mass = [(ink.sum(1 - axis) * np.arange(size)).sum() / ink.sum() for axis, size in enumerate(ink.shape)]
-    top, left = (int(np.clip(round(SIDE / 2 - m), 0, SIDE - n)) for m, n in zip(mass, ink.shape, strict=True))
-    field = np.zeros((SIDE, SIDE))
-    field[top : top + ink.shape[0], left : left + ink.shape[1]] = ink
+    weight = np.asarray(ink, dtype=np.float64)
+    mass = [np.average(np.arange(length), weights=weight.sum(axis)) for axis, length in enumerate(ink.size)]
+    left, top = (int(np.clip(round(SIDE / 2 - m), 0, SIDE - n)) for m, n in zip(mass, ink.size, strict=True))
+    field = Image.new("L", (SIDE, SIDE))
+    field.paste(ink, (left, top))
     return field

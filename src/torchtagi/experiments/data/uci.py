@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchtagi.experiments.data.files import DataError, Locations, unknown_name
+from torchtagi.experiments.data.files import DataError, Locations, find_named
 
 UCI_NAMES = (
     *("bostonHousing", "concrete", "energy", "kin8nm", "naval-propulsion-plant", "power-plant"),
@@ -40,8 +40,7 @@ class RegressionSplit:
 
 def load_uci(name: str, split_index: int) -> RegressionSplit:
     """Split number `split_index` of the set `name`, from `$TAGI_DATA` or the cache folder."""
-    if name not in UCI_NAMES:
-        raise unknown_name("UCI set", name, UCI_NAMES)
+    find_named("UCI set", name, dict.fromkeys(UCI_NAMES))
     places = Locations.resolve()
     files = (root / "uci" / file for root in places.search for file in (f"{name}.npz", f"{name}/data"))
     origin = next((file for file in files if file.exists()), None)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchtagi.experiments.baselines.backprop import start_state
+from torchtagi.experiments.baselines.baseline import as_module
 from torchtagi.experiments.data import augment_affine
 from torchtagi.experiments.gan.latent import Latents, LatentSpace
 from torchtagi.experiments.gan.model import Gan, Report, likeliest
@@ -35,10 +36,8 @@ class BackpropGan(Gan):
             "discriminator": torch.optim.Adam(networks.discriminator.parameters(), DISCRIMINATOR_LR, betas=BETAS),
             "generator": torch.optim.Adam(networks.generator.parameters(), GENERATOR_LR, betas=BETAS),
         }
-        self.state["moments"] = moments = nn.Module()  # buffers, so that a checkpoint keeps them
         for part, optimiser in self.optimisers.items():
-            for key, tensor in start_state(optimiser).items():
-                moments.register_buffer(f"{part}_{key.replace('.', '_')}", tensor)
+            self.state[f"{part}_moments"] = as_module(start_state(optimiser))
         self.class_weight = 1.0 if self.pseudo_labels is None else CLASS_WEIGHT
 
     def begin_epoch(self, epoch: int) -> None:

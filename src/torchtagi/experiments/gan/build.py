@@ -8,7 +8,7 @@ from torch import nn
 from torchtagi import checkpoint
 from torchtagi.checkpoint import CheckpointError
 from torchtagi.experiments import data
-from torchtagi.experiments.classify.prediction import channels_last
+from torchtagi.experiments.baselines.baseline import channels_last
 from torchtagi.experiments.gan.backprop import BackpropGan, with_batch_norm
 from torchtagi.experiments.gan.config import GanConfig
 from torchtagi.experiments.gan.model import Gan

@@ -46,13 +46,11 @@ def measure(
     }
     # as they come out of a picture file: G's pixels may lie outside of the colours that there are
     shown = test.preprocessing.apply(test.to_uint8(images))
+    features = features or (gan.features if judge is None else judge.features)
+    found["frechet"] = frechet_distance(features(real), features(shown))
     read = None
-    if judge is None:
-        features = features or gan.features
-        found["frechet"] = frechet_distance(features(real), features(shown))
-    else:
-        read, drawn_features = judge.classify(shown)
-        found["frechet"] = frechet_distance(judge.classify(real)[1], drawn_features)
+    if judge is not None:
+        read = judge.predict(shown).labels
         found.update(code_effects(latents, test.to_uint8(images).float() / 255))
     if codes is not None and test.labels is not None:
         found.update(code_measures(codes[:, 0], test.labels.cpu(), latents.categories[:, 0], read))
@@ -82,7 +80,7 @@ def evaluate_gan(
         name = f"classifier of {judge_folder}"
 
         def features(images: Tensor) -> Tensor:
-            return classifier.classify(CIFAR10_PREPROCESSING.apply(test.to_uint8(images)))[1]
+            return classifier.features(CIFAR10_PREPROCESSING.apply(test.to_uint8(images)))
 
     say("measuring generated images")
     found = {**measure(gan, test, judge, features), "judge": name}

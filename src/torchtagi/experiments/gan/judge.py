@@ -3,42 +3,37 @@
 Any `tagi train mnist` run can be one; `quick_judge` trains an ordinary network on the real digits in half a minute.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from torchtagi.experiments import data, networks
+from torchtagi.experiments import data
+from torchtagi.experiments.baselines import configure_baseline
 from torchtagi.experiments.classify.evaluation import load_model
-from torchtagi.experiments.classify.prediction import channels_last
+from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.gan.model import mean_of
 from torchtagi.experiments.runs.folder import Run, RunError
-from torchtagi.fitting import epoch_order
-from torchtagi.likelihoods import HierarchicalClassification
 from torchtagi.model import PREDICTION_BATCH
+from torchtagi.prediction import ClassPrediction
 
 QUICK_SEED = 2021  # the judge is the same for every run that is compared
 
 
 @dataclass(frozen=True)
 class Judge:
-    """`body` maps images to features, `head` features to outputs, `likelihood` (None: argmax) outputs to labels."""
+    """What predicts with `net`, whose layers but the last give features."""
 
-    body: nn.Module
-    head: nn.Module
-    likelihood: HierarchicalClassification | None
+    net: nn.Sequential
+    predict: Callable[[Tensor], ClassPrediction]
     name: str
 
     @torch.no_grad()
-    def classify(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """The label of each image (n,) and its features (n, f)."""
-        labels, features = [], []
-        for x in images.to(memory_format=torch.channels_last).split(PREDICTION_BATCH):
-            hidden = self.body(x)
-            out = self.head(hidden)
-            labels.append((out if self.likelihood is None else self.likelihood.log_probs(out)).argmax(1))
-            features.append(mean_of(hidden))
-        return torch.cat(labels), torch.cat(features)
+    def features(self, images: Tensor) -> Tensor:
+        """(n, f)"""
+        parts = images.to(memory_format=torch.channels_last).split(PREDICTION_BATCH)
+        return torch.cat([mean_of(self.net[:-1](x)) for x in parts])
 
 
 def find_judge(name: str, train: data.ImageSet) -> Judge:
@@ -52,26 +47,18 @@ def judge_from_run(folder: str, task: str) -> Judge:
     if run.config["task"] != task:
         raise RunError(f"{folder} was trained on {run.config['task']}: the judge here needs a {task} run")
     model = load_model(run)
-    net, likelihood = model.predicting, model.link
-    if not isinstance(net, nn.Sequential):
+    if not isinstance(model.predicting, nn.Sequential):
         raise RunError(f"{folder}: a judge needs a network of layers in sequence, to take its features from")
-    return Judge(net[:-1], net[-1:], likelihood, folder)
+    return Judge(model.predicting, model.predict, folder)
 
 
 def quick_judge(train: data.ImageSet, batch_size: int = 64) -> Judge:
     """The paper's CNN as an ordinary network, by an epoch of Adam; leaves the global random state as it was."""
+    values = {"learning_rate": 2e-3, "schedule": "cosine"}
+    length = {"epochs": 1, "batch_size": batch_size, "test_samples": 1}
+    config = configure_baseline("mnist", "adam", None, values, seed=QUICK_SEED, **length)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(QUICK_SEED)
-        net = networks.mnist_cnn(10, layers=nn)
-    channels_last(net, "cpu")
-    optimiser = torch.optim.Adam(net.parameters(), 2e-3)
-    batches = epoch_order(len(train), QUICK_SEED, 0).split(batch_size)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda batch: 1 - batch / len(batches))
-    assert train.labels is not None
-    for rows in batches:
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(net(train.images[rows]), train.labels[rows]).backward()
-        optimiser.step()
-        schedule.step()
-    net.eval()
-    return Judge(net[:-1], net[-1:], None, "cnn by Adam, 1 epoch")
+        training = Training(config, sets=data.TrainTest(train, train))
+        for _ in training.events():
+            pass
+    return Judge(training.learner.net.eval(), training.learner.predict, "cnn by Adam, 1 epoch")

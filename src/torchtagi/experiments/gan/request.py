@@ -11,7 +11,6 @@ from dataclasses import replace
 import torch
 
 from torchtagi.experiments.gan.latent import Latents, LatentSpace
-from torchtagi.experiments.runs.config import whole
 from torchtagi.experiments.runs.folder import Run, RunError
 
 MOST = 2500  # images on a sheet
@@ -58,8 +57,6 @@ def latent_grid(
     At most two things vary: the first along the columns, the second down the rows. All images of a grid share one
     noise, unless it is the noise that varies (`samples`).
     """
-    whole("samples", samples, 1)
-    whole("seed", seed, 0)
     if continuous and max(continuous) >= space.continuous:
         raise ValueError(f"this generator has {space.continuous} continuous codes, so no c{max(continuous) + 1}")
     values: dict[str, Sequence[float]] = {

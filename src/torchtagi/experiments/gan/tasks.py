@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from torch import nn
 
+from torchtagi.experiments.data import find_named
 from torchtagi.experiments.gan.latent import LatentSpace
 from torchtagi.experiments.networks import generative
 
@@ -107,6 +108,4 @@ GAN_TASKS: Mapping[str, GanTask] = {task.name: task for task in (INFOGAN_MNIST, 
 
 
 def find_gan_task(name: str) -> GanTask:
-    if name not in GAN_TASKS:
-        raise ValueError(f"there is no GAN {name!r}; there are {', '.join(GAN_TASKS)}")
-    return GAN_TASKS[name]
+    return find_named("GAN", name, GAN_TASKS)

@@ -1,4 +1,4 @@
-"""Training a GAN: a configuration made into a fit (`runs.training`) that draws as it learns.
+"""Training a GAN: a configuration made into a fit (`runs.training`) that draws after each epoch.
 
 A resumed run is the same to the bit: the order of the images depends on seed and epoch alone, latent points come
 from torch's global generator, whose state is in the checkpoint, and evaluation draws from generators of its own.
@@ -7,7 +7,6 @@ from torch's global generator, whose state is in the checkpoint, and evaluation 
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from torchtagi import checkpoint
 from torchtagi.experiments import data
@@ -16,14 +15,13 @@ from torchtagi.experiments.gan.build import build_gan, restore_gan
 from torchtagi.experiments.gan.config import GanConfig
 from torchtagi.experiments.gan.evaluation import measure
 from torchtagi.experiments.gan.judge import find_judge
-from torchtagi.experiments.gan.latent import Latents
 from torchtagi.experiments.runs.config import check_device
-from torchtagi.experiments.runs.folder import PLOTS, Row, Run
-from torchtagi.experiments.runs.training import RunTraining
+from torchtagi.experiments.runs.folder import Row, Run
+from torchtagi.experiments.runs.training import EpochLearner, RunTraining
 from torchtagi.fitting import Batches, epoch_order
 
 
-class GanTraining(RunTraining):
+class GanTraining(EpochLearner, RunTraining):
     """A run under way, and what learns in it. It sets torch's number of threads and seeds torch's global generator,
     because results depend on both."""
 
@@ -36,14 +34,11 @@ class GanTraining(RunTraining):
         self.test = sets.test.subset(slice(config.test_samples)).to("cpu", torch.channels_last)
         self.judge = None if config.judge is None else find_judge(config.judge, self.train)
         self.gan = build_gan(config)
-        self.epochs = 0
         rows = torch.arange(len(self.train))
         super().__init__(self, Batches((self.train.images, rows), config.batch_size, config.seed), config.epochs)
         self.validate = lambda epoch: measure(self.gan, self.test, self.judge)
 
     def load_checkpoint(self, run: Run) -> Row:
-        for leftover in (run.folder / PLOTS).glob("**/.*.png.*"):
-            leftover.unlink(missing_ok=True)
         extra = restore_gan(run, self.gan)
         self.epochs = int(extra["epochs"])
         return extra
@@ -61,19 +56,12 @@ class GanTraining(RunTraining):
 
     # ---- as a learner (`fitting`) ---------------------------------------------------------------------------
 
-    def get_ready(self, batches: Batches, epochs: int) -> None:
-        """There is nothing to look at."""
-
     def start_epoch(self, epoch: int, left: int) -> bool:
         self.gan.begin_epoch(epoch)
-        if not epoch and not self.sums.batches:
-            self.add_frame(0)
         return False
 
-    def end_epoch(self) -> None:
-        self.epochs += 1
-
     def learn(self, x: Any, y: Any) -> tuple[float, Row]:
+        """The errors are the codes that Qnet read wrongly."""
         batch = self.sums.batches
         labels = self.gan.pseudo_labels
         if labels is not None and labels.begins_at(batch):
@@ -84,30 +72,13 @@ class GanTraining(RunTraining):
         report = self.gan.step(x.contiguous(memory_format=torch.channels_last), batch)
         if self.gan.average is not None:
             self.gan.average.follow()
-        frame = drawing.frame_after(batch + 1, -(-len(self.train) // self.config.batch_size))
-        if frame is not None:
-            self.add_frame(frame)
         return report.get("code_error", 0.0) * len(x), {f"train_{name}": value for name, value in report.items()}
-
-    def training_error(self, total: float, samples: int) -> float:
-        """The share of the codes that Qnet read wrongly, in %."""
-        return 100 * total / max(samples, 1)
 
     def measures(self) -> Row:
         return {"judge": None if self.judge is None else self.judge.name}
 
     def keep(self, row: Row) -> None:
         if self.run is not None:
-            samples = drawing.sheet(self.pictures(drawing.sample_sheet_latents(self.gan.space)), 10)
-            self.run.write(f"{drawing.SAMPLES}/epoch-{self.epochs:04d}.png", drawing.as_png(samples))
-            drawing.write_strip(self.run, self.epochs)
+            images = self.gan.draw(drawing.sample_sheet_latents(self.gan.space))
+            drawing.draw_epoch(self.run, self.epochs, self.test.to_uint8(images))
         super().keep(row)
-
-    def add_frame(self, number: int) -> None:
-        if self.run is not None:
-            images = self.pictures(drawing.reference_latents(self.gan.space))
-            drawing.add_frame(self.run, self.epochs, number, images)
-
-    def pictures(self, latents: Latents) -> Tensor:
-        """The images of these latent points as bytes."""
-        return self.test.to_uint8(self.gan.draw(latents))

@@ -125,13 +125,12 @@ def gan_parts(run: Run, rows: list[Row]) -> Iterable[str]:
         text = "Random noise, the first code a row where there are codes."
         yield drawings("Samples", text, sample_sheet_latents(space), 10)
         for place, classes in enumerate(space.categories):
-            points = space.sample(4, REPORT_SEED)[torch.arange(4).repeat_interleave(classes)]
-            points = points.with_category(place, torch.arange(classes).repeat(4))
             text = "One class a column, all else alike within a row."
-            yield drawings(f"Category {place + 1}", text, points, classes)
+            grid = latent_grid(space, {}, {place: range(classes)}, samples=4, seed=REPORT_SEED)
+            yield drawings(f"Category {place + 1}", text, *grid)
     strip = run.folder / STRIP
     film = html.image(strip.read_bytes(), "the filmstrip") if strip.is_file() else "<p>Not drawn.</p>"
-    yield html.section("Over the training", "The same latent points from the prior on, a moment a column.", film)
+    yield html.section("Over the training", "The same latent points, an epoch a column.", film)
     yield learned(run, rows, "", plots.gan_curves(rows))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import platform
 from dataclasses import dataclass
-from typing import Any, Self
+from types import UnionType
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -56,10 +57,10 @@ class RunConfig:
         if missing:
             raise RunError(f"the run's configuration does not say its {', '.join(missing)}")
         known = {entry.name: content[entry.name] for entry in fields if entry.name in content}
+        hints = get_type_hints(cls)
         for name, value in known.items():
-            kind = cls.__dataclass_fields__[name].type
-            if not is_of_kind(value, str(kind)):
-                raise RunError(f"the run's {name} must be {kind}, got {value!r}")
+            if not is_of_kind(value, hints[name]):
+                raise RunError(f"the run's {name} must be {cls.__dataclass_fields__[name].type}, got {value!r}")
         return cls(**known)
 
     def check_sizes(self, samples: int = 1) -> None:
@@ -102,18 +103,10 @@ def described(setting: str, changes: dict[str, Any], base: dict[str, Any]) -> st
     return setting + ("" if augment == base.get("augment") else "-augmented" if augment else "-plain")
 
 
-KINDS: dict[str, Any] = {"int": int, "float": int | float, "str": str, "bool": bool, "None": type(None)}
-
-
-def is_of_kind(value: Any, kind: str) -> bool:
-    """Whether a value read from JSON is of the kind that a field's annotation names; kinds of their own pass."""
-    options = kind.split(" | ")
-    if not all(option in KINDS for option in options):
-        return True
-    return any(
-        isinstance(value, KINDS[option]) and (option == "bool" or (value is not True and value is not False))
-        for option in options
-    )
+def is_of_kind(value: Any, kind: Any) -> bool:
+    """Whether a value read from JSON is of the kind that a field is annotated with; a float may be whole."""
+    kinds = get_args(kind) if isinstance(kind, UnionType) else (get_origin(kind) or kind,)
+    return type(value) in kinds or (float in kinds and type(value) is int)
 
 
 def whole(name: str, value: Any, least: int) -> None:

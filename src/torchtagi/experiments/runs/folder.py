@@ -37,6 +37,10 @@ class RunError(ValueError):
     """A folder that is not a run, or not one that can do what was asked."""
 
 
+class BusyError(RunError):
+    """A folder that another process holds."""
+
+
 @dataclass(frozen=True)
 class Run:
     """A run folder with its configuration."""
@@ -128,7 +132,7 @@ class Run:
     # ---- other files -------------------------------------------------------------------------------------
 
     def write_json(self, name: str, content: Row) -> None:
-        self.write(name, as_json(content))
+        write_json(self.folder / name, content)
 
     def write(self, name: str, content: bytes) -> Path:
         path = self.folder / name
@@ -141,10 +145,9 @@ class Run:
         return read_json(path) if path.is_file() else None
 
     def clear_leftovers(self) -> None:
-        """Remove the temporary files of writes that were killed."""
-        for name in (CONFIG, METRICS, CHECKPOINT, EVALUATION, REPORT):
-            for leftover in self.folder.glob(f".{name}.*"):
-                leftover.unlink(missing_ok=True)
+        """Remove the temporary files of writes that were killed (`write_atomically` names them)."""
+        for leftover in self.folder.rglob(".*.*.*"):
+            leftover.unlink(missing_ok=True)
 
     def record(self, results: str | Path) -> Path:
         """Copy what is worth keeping for ever into a folder of recorded runs: configuration, metrics and, if it was
@@ -170,7 +173,7 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise RunError(
+        raise BusyError(
             f"another process is at work in {folder}: wait until it ends, or choose another folder"
         ) from None
     try:
@@ -229,8 +232,8 @@ def read_json(path: Path) -> Row:
     return content
 
 
-def as_json(content: Row) -> bytes:
-    return (json.dumps(without_nan(content), indent=1) + "\n").encode()
+def write_json(path: Path, content: Row) -> None:
+    write_atomically(path, (json.dumps(without_nan(content), indent=1) + "\n").encode())
 
 
 def without_nan(value: Any) -> Any:

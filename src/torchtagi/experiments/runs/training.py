@@ -16,7 +16,23 @@ from torchtagi.checkpoint import CheckpointError
 from torchtagi.experiments import data
 from torchtagi.experiments.runs.config import RunConfig
 from torchtagi.experiments.runs.folder import Row, Run, RunError
-from torchtagi.fitting import Fit
+from torchtagi.fitting import Batches, Fit
+
+
+class EpochLearner:
+    """What learners of experiments share (`fitting.Learner`): they need no look at the data, and count epochs."""
+
+    epochs = 0
+
+    def get_ready(self, batches: Batches, epochs: int) -> None:
+        pass
+
+    def end_epoch(self) -> None:
+        self.epochs += 1
+
+    def training_error(self, total: float, samples: int) -> float:
+        """In %."""
+        return 100 * total / max(samples, 1)
 
 
 class RunTraining(Fit):
