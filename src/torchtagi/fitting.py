@@ -44,8 +44,8 @@ class Learner(Protocol):
         """Called before the first of so many epochs of a fit, to look at the data."""
 
     def start_epoch(self, epoch: int, left: int) -> bool:
-        """Called before the first batch of an epoch, counted from 0, and again if it is resumed in its middle; `left`
-        are those to come, this one included. Returns whether its inputs are to be augmented."""
+        """Called before the first batch of an epoch, counted from 0, and again if it is resumed in its middle;
+        `left` are those to come, this one included. Returns whether its inputs are to be augmented."""
 
     def end_epoch(self) -> None:
         """Called after the last batch."""
@@ -110,8 +110,8 @@ class Batches:
         return concatenated(inputs)[:count], joined(targets)[:count]
 
     def keep_back(self, share: float, least: int) -> None:
-        """Let all epochs do without a share of the samples, drawn by the seed, and the last one end with them. Where
-        there would be fewer than `least`, or samples cannot be chosen, there are none."""
+        """Let all epochs do without a share of the samples, drawn by the seed, and the last one end with them.
+        Where there would be fewer than `least`, or samples cannot be chosen, there are none."""
         choose = self.samples is not None and not isinstance(self.source, DataLoader)
         count = int(share * self.samples) if choose and self.samples is not None else 0
         self.kept_back = count if count >= least else 0

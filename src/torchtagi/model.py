@@ -45,6 +45,7 @@ from torchtagi.inference.conditioning import CHUNK, condition
 from torchtagi.inference.prior import calibrate_prior
 from torchtagi.inference.update import Update
 from torchtagi.likelihoods import HeteroscedasticRegression, HierarchicalClassification, Regression
+from torchtagi.likelihoods.observation import Observer
 from torchtagi.nn import EvenExp, Sequential
 from torchtagi.nn.affine import ConvolutionLayer
 from torchtagi.parameter import gaussian_parameters, ordinary_parameters
@@ -64,7 +65,7 @@ SAVE_SECONDS = 300.0  # no more than this is lost if a fit with a checkpoint is 
 class Model(ABC):
     """What Classifier and Regressor share."""
 
-    def __init__(self, net: nn.Module, likelihood: nn.Module) -> None:
+    def __init__(self, net: nn.Module, likelihood: Observer) -> None:
         for parameter in ordinary_parameters(net):
             parameter.requires_grad_(False)  # ordinary layers are features here; they do not learn
         self.net, self.likelihood = net, likelihood
@@ -490,7 +491,8 @@ class Regressor(Model):
     def split(self, z: Gaussian) -> tuple[Gaussian, Tensor]:
         """The targets without their noise, and its variance, both standardised."""
         if isinstance(self.likelihood, Regression):
-            return z, self.likelihood.predictive_noise_var.expand_as(z.mean)
+            epistemic = Gaussian.trusted(z.mean, self.likelihood.predictive_scale * z.variance)
+            return epistemic, self.likelihood.predictive_noise_var.expand_as(z.mean)
         return z[:, ::2], z.mean[:, 1::2]
 
     def error(self, z: Gaussian, y: Tensor) -> float:

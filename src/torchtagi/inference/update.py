@@ -49,8 +49,8 @@ was learned, f = n/M in a step on n samples, back towards the prior N(m₀, s₀
 `horizon`    M samples are remembered: for a world that drifts. The means stay where they are.
 
 `repeats`    there are M observations, and those of this step were learned before. Together they are one averaged
-             site (stochastic expectation propagation: Li, Hernández-Lobato & Turner, 2015); each takes its M-th part
-             away and puts its new message in its place. Of the means, too:
+             site (stochastic expectation propagation: Li, Hernández-Lobato & Turner, 2015); each takes its M-th
+             part away and puts its new message in its place. Of the means, too:
 
                  m⁺ = m + α κ f (s⁺/s₀)(m₀ − m),        κ = Σ R u² / Σ (v+R) u²
 
@@ -107,8 +107,9 @@ class Update(torch.optim.Optimizer):
     and that output which stay as they are, but whose uncertainty the coherent rule has to count; let messages reach
     their means (`requires_grad`). `count_sharing=False` leaves ρ of the coherent rule at 1. `horizon` is the number
     of samples after which what was learned has faded, none unless given; the variances at construction are the
-    prior's. `repeats=math.inf` keeps the prior at the first step, so that `update.repeats = len(data)` can say later
-    that all that comes has been learned before.
+    prior's. `repeats=math.inf` keeps the prior at the first step, so that `update.repeats = len(data)` can say
+    later that all that comes has been learned before; `update.settling = True` then lets the variances count it as
+    new all the same, so that the steps of a last few epochs become shorter.
 
     After a step `report` holds `alpha`, the fraction applied; `innovation`, the mean of r²/(v+R), near 1 where the
     predicted variance is right; `clipped` and `floored`, how many entries a bound on their mean's or variance's

@@ -1,11 +1,11 @@
 """The probit link between an output and its label, learned by the labels' own likelihood.
 
-A label is learned from as a ±1 seen through Gaussian noise, and predicted as P(+1) = Φ(m/√(c v + R)). What serves the
-messages does not serve the prediction. Messages want the second moment of the errors; the prediction wants to be right
-about the rare outputs that lie far on the wrong side, whose tails are heavier than that moment's Gaussian. And v is a
-sum over weights as if they were independent. Where data are few, or the network is deep, what they know together is
-more, and v is larger than the errors. So R and c ≤ 1 of the prediction are chosen as forecasters do: of a grid of
-candidates, those that have given the labels, each before it was learned from, the highest probability.
+A label is learned from as a ±1 seen through Gaussian noise, and predicted as P(+1) = Φ(m/√(c v + R)). What serves
+the messages does not serve the prediction. Messages want the second moment of the errors; the prediction wants to be
+right about the rare outputs that lie far on the wrong side, whose tails are heavier than that moment's Gaussian. And
+v is a sum over weights as if they were independent. Where data are few, or the network is deep, what they know
+together is more, and v is larger than the errors. So R and c ≤ 1 of the prediction are chosen as forecasters do: of
+a grid of candidates, those that have given the labels, each before it was learned from, the highest probability.
 
     score_k ← (1 − ρ) score_k − ρ mean log P(label | c_k, R_k)
 
@@ -59,8 +59,8 @@ class LabelLikelihood(Likelihood):
 
     @torch.no_grad()
     def score_link(self, z: Gaussian, labels: Tensor, new: bool = True) -> None:
-        """Note how well each candidate foretold these labels; call it before learning from them. Labels that are not
-        new were known, and would have v as small as can be: they say nothing for a c below 1."""
+        """Note how well each candidate foretold these labels; call it before learning from them. Labels that are
+        not new were known, and would have v as small as can be: they say nothing for a c below 1."""
         if self.link_scores is None or self.labels_seen is None:
             return
         ones = [1] * z.ndim

@@ -99,6 +99,9 @@ def observe(z: Gaussian, target: Tensor, noise_var: Tensor, observed: Tensor | N
 class Observer(nn.Module):
     """What sends a network its messages: a subclass says them, this class gives them to autograd."""
 
+    repeats = False
+    """Whether what is observed now has been learned before."""
+
     def message(self, z: Gaussian, y: Tensor) -> Message:
         """What y says about the outputs z; called once a batch, without gradients."""
         raise AssertionError("each likelihood says what its data tell")
@@ -125,10 +128,10 @@ class Likelihood(Observer):
     residual_var: Tensor | None
     """What the errors hold beyond the predicted variance; below zero where the predicted variance is too large."""
     error_var: Tensor | None
-    """What a new observation's error holds beyond the predicted variance."""
+    """What the error of an observation to come holds beyond the predicted variance."""
+    own_var: Tensor | None
+    """That predicted variance."""
     errors_seen: Tensor | None
-    repeats = False
-    """Whether what is observed has been learned before."""
 
     def __init__(self, noise_std: float | Sequence[float] | Tensor = 1.0, learn_noise: bool = False) -> None:
         super().__init__()
@@ -139,6 +142,7 @@ class Likelihood(Observer):
         # the prior guess 1 is the variance of a ±1 code and of a standardised target
         self.register_buffer("residual_var", torch.ones_like(std) if learn_noise else None)
         self.register_buffer("error_var", torch.ones_like(std) if learn_noise else None)
+        self.register_buffer("own_var", torch.ones_like(std) if learn_noise else None)
         self.register_buffer("errors_seen", torch.zeros_like(std) if learn_noise else None)
 
     @property
@@ -162,6 +166,13 @@ class Likelihood(Observer):
         """The noise that predictions assume."""
         return self.noise_var if self.error_var is None else torch.maximum(self.noise_var, self.error_var)
 
+    @property
+    def predictive_scale(self) -> Tensor | float:
+        """c, by which predictions multiply the outputs' variance: 1 unless that alone is larger than the errors."""
+        if self.error_var is None or self.own_var is None:
+            return 1.0
+        return (1 + self.error_var / self.own_var.clamp_min(torch.finfo(self.own_var.dtype).tiny)).clamp(0, 1)
+
     @torch.no_grad()
     def training_noise_var(self, z: Gaussian, target: Tensor, observed: Tensor | None) -> Tensor:
         """The noise of this batch's messages.
@@ -171,12 +182,15 @@ class Likelihood(Observer):
         each. A batch whose errors are larger than that counts as noisier still.
 
         Errors of repeats are smaller than those of new observations will be: with a posterior variance v at the
-        observation, E[r²] = R − v instead of R + v. So predictions assume a noise of mean r² then, the most that can
-        be said without knowing how much of v is real.
+        observation, E[r²] = R − v instead of R + v. So predictions assume a noise of mean r² then, the least that
+        can be said without knowing how much of v is real.
         """
         noise_var = self.learned_noise_var
-        if self.residual_var is None or self.error_var is None or self.errors_seen is None or not self.training:
+        if self.residual_var is None or not self.training:
             return noise_var
+        assert self.error_var is not None
+        assert self.own_var is not None
+        assert self.errors_seen is not None
         square = (target - z.mean).square()
         seen = torch.ones_like(square) if observed is None else observed.to(square.dtype)
         axes = tuple(range(square.ndim - noise_var.ndim))
@@ -190,11 +204,13 @@ class Likelihood(Observer):
         finite = torch.isfinite(error_var - own_var)
         batch_var = torch.where(finite, error_var - own_var, self.residual_var)
         error_var = torch.where(finite, error_var if self.repeats else batch_var, self.error_var)
+        own_var = torch.where(finite, own_var, self.own_var)
         self.errors_seen += count
         window = (self.errors_seen / 2).clamp(FIRST_WINDOW, NOISE_WINDOW)
         share = (count / window).clamp(max=1)
         self.residual_var.lerp_(batch_var, share)
         self.error_var.lerp_(error_var, share)
+        self.own_var.lerp_(own_var, share)
         return torch.maximum(self.learned_noise_var, batch_var)
 
     def config(self) -> dict[str, Any]:

@@ -18,9 +18,9 @@ class Regression(Likelihood):
         return observe(z, y, self.training_noise_var(z, y, observed), observed)
 
     def predict(self, z: Gaussian) -> Gaussian:
-        """N(m, v + R): `z.var` is the epistemic part of its variance, the noise the aleatoric part."""
+        """N(m, c v + R): the epistemic part of the variance and the noise."""
         require_output("z", z)
-        return Gaussian.trusted(z.mean, z.variance + self.predictive_noise_var)
+        return Gaussian.trusted(z.mean, self.predictive_scale * z.variance + self.predictive_noise_var)
 
     def log_prob(self, z: Gaussian, y: Tensor) -> Tensor:
         """Summed over the outputs; a missing target counts nothing."""
