@@ -379,10 +379,12 @@ class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize("source", ["pair", "tensor data set", "loader"])
+@pytest.mark.parametrize("source", ["pair", "tensor data set", "loader", "pair, some kept back", "regression"])
 def test_a_fit_that_was_stopped_goes_on_to_the_bit(tmp_path, source) -> None:
-    x, y = blobs(160)
+    x, y = lines(160) if source == "regression" else blobs(5200 if "kept" in source else 160)
     path = tmp_path / "fit.safetensors"
+    build = classifier if source != "regression" else regressor
+    steps = math.ceil(len(x) / 16)
 
     def fit(model, stop_after=None, resume=False):
         calls = 0
@@ -396,15 +398,25 @@ def test_a_fit_that_was_stopped_goes_on_to_the_bit(tmp_path, source) -> None:
 
         torch.manual_seed(7)
         return model.fit(
-            SOURCES[source](x, y), epochs=4, batch_size=16, augment=jitter, checkpoint=path, resume=resume, seed=2
+            SOURCES.get(source, SOURCES["pair"])(x, y),
+            epochs=4,
+            batch_size=16,
+            augment=jitter,
+            checkpoint=path,
+            resume=resume,
+            seed=2,
         )
 
-    whole = classifier()
+    whole = build()
     expected = fit(whole)
     path.unlink()
     with pytest.raises(KeyboardInterrupt):
-        fit(classifier(), stop_after=3 if source == "loader" else 14)
-    resumed = classifier()
+        fit(build(), stop_after=3 if source == "loader" else steps + 4)
+    resumed = build()
+    if source == "regression":  # one that starts from other weights has the prior of the file
+        for part in resumed.net.modules():
+            if isinstance(part, tagi.GaussianParameter):
+                part.mean.data.normal_()
     history = fit(resumed, resume=True)
     assert same(state(resumed), state(whole))
     timeless = [{k: v for k, v in row.items() if "second" not in k} for row in history]
@@ -556,6 +568,47 @@ def test_ordinary_layers_in_front_stay_as_they_are() -> None:
         model.fit((x, y), epochs=2)
     assert torch.equal(trunk.weight, before)
     assert model.evaluate(x, y)["error"] < 15
+
+
+def test_samples_kept_back_are_shown_at_the_end_of_the_last_epoch_alone() -> None:
+    x = torch.arange(200)
+    batches = Batches((x, x), 16, seed=3)
+    batches.keep_back(0.1, 100)
+    assert not batches.kept_back, "too few"
+    batches.keep_back(0.1, 20)
+    kept = set(batches.kept(0, 20)[0].tolist())
+    assert len(kept) == 20
+    assert batches.kept(15, 10)[0].tolist() == [*batches.kept(15, 5)[0].tolist(), *batches.kept(0, 5)[0].tolist()]
+    for epoch, last in ((0, False), (1, False), (2, True)):
+        shown = torch.cat([inputs for inputs, _ in batches.epoch(epoch, last=last)]).tolist()
+        assert len(shown) == batches.length(last) == 180 + 20 * last
+        assert set(shown[:180]) == set(x.tolist()) - kept
+        assert set(shown[180:]) == (kept if last else set())
+    loader = Batches(DataLoader(TensorDataset(x, x)), 16, seed=3)
+    loader.keep_back(0.1, 20)
+    assert not loader.kept_back, "nobody can choose from a loader"
+
+
+def test_a_classifier_of_many_images_judges_its_link_by_those_kept_back() -> None:
+    """Labels at random: what was learned by heart must not make predictions certain."""
+    torch.manual_seed(0)
+    x, y = torch.randn(5000, 40), torch.randint(0, 2, (5000,))
+    model = tagi.Classifier(small_net(40, 2), classes=2)
+    model.fit((x, y), epochs=6, batch_size=64)
+    assert model.evaluate(torch.randn(2000, 40), torch.randint(0, 2, (2000,)))["nll"] < 0.75
+
+
+def test_many_epochs_of_little_data_leave_intervals_honest() -> None:
+    torch.manual_seed(0)
+    covered, noises = [], []
+    for seed in range(4):
+        x, y = lines(550, seed, noise=20.0)
+        model = tagi.Regressor(small_net(2, 1))
+        model.fit((x[:50], y[:50]), epochs=100)
+        covered.append(model.evaluate(x[50:], y[50:])["coverage_95"])
+        noises.append(model.predict(x[50:]).aleatoric.sqrt().mean().item())
+    assert 0.9 < sum(covered) / 4 < 0.99
+    assert sum(noises) / 4 == pytest.approx(20, rel=0.25)
 
 
 def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone() -> None:

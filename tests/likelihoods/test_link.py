@@ -8,7 +8,7 @@ from torch import Tensor
 
 import torchtagi as tagi
 from torchtagi.likelihoods import class_tree
-from torchtagi.likelihoods.link import CANDIDATES, lowest
+from torchtagi.likelihoods.link import CANDIDATES, SCALES, lowest
 
 
 def outputs(n: int, width: int, seed: int = 0) -> tagi.Gaussian:
@@ -47,10 +47,38 @@ def test_the_link_of_binary_labels_likewise() -> None:
 def test_scores_are_the_mean_negative_log_probabilities_of_the_labels() -> None:
     likelihood = tagi.HierarchicalClassification(10, 0.01, learn_noise=True)
     z, labels = outputs(50, likelihood.outputs), torch.arange(50) % 10
-    likelihood(z, labels)
-    for score, noise_std in zip(likelihood.link_scores.tolist(), CANDIDATES, strict=True):
-        fixed = tagi.HierarchicalClassification(10, noise_std)
-        assert score == pytest.approx(-fixed.log_prob(z, labels).mean().item(), rel=1e-5)
+    likelihood.score_link(z, labels)
+    for row, scale in zip(likelihood.link_scores.tolist(), SCALES, strict=True):
+        scaled = tagi.Gaussian(z.mean, scale * z.var)
+        for score, noise_std in zip(row, CANDIDATES, strict=True):
+            fixed = tagi.HierarchicalClassification(10, noise_std)
+            assert score == pytest.approx(-fixed.log_prob(scaled, labels).mean().item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("excess", [1.0, 4.0, 16.0])
+def test_the_link_finds_how_much_too_large_a_variance_is(excess: float) -> None:
+    """Outputs are as uncertain as they say, but for a factor; every second one is nearly certain, so that no noise
+    could take the variance's place."""
+    torch.manual_seed(0)
+    likelihood = tagi.HierarchicalClassification(8, 0.01, learn_noise=True)
+    for step in range(300):
+        z = outputs(64, likelihood.outputs, step)
+        z = tagi.Gaussian(z.mean, torch.where(torch.arange(64) % 2 == 0, 0.25, 1e-4)[:, None].expand_as(z.mean))
+        labels = drawn_labels(z, 0.05, likelihood)
+        likelihood.score_link(tagi.Gaussian(z.mean, excess * z.var), labels)
+    assert likelihood.predictive_scale == 1 / excess
+    known = tagi.HierarchicalClassification(8, math.sqrt(likelihood.predictive_noise_var.item()))
+    torch.testing.assert_close(likelihood.log_probs(tagi.Gaussian(z.mean, excess * z.var)), known.log_probs(z))
+
+
+def test_labels_that_were_learned_before_do_not_make_a_variance_smaller() -> None:
+    likelihood = tagi.Binary(0.01, learn_noise=True)
+    z = tagi.Gaussian(torch.ones(64, 1), torch.ones(64, 1))
+    likelihood.score_link(z, torch.ones(64, 1), new=False)
+    assert likelihood.predictive_scale == 1.0
+    for _ in range(3):
+        likelihood.score_link(z, torch.ones(64, 1))
+    assert likelihood.predictive_scale == SCALES[-1]
 
 
 def test_the_messages_noise_is_not_the_links() -> None:

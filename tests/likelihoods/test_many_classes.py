@@ -110,7 +110,7 @@ def test_the_probability_of_a_label_is_that_among_all_classes(classes: int) -> N
     expected = likelihood.log_probs(z).gather(1, y[:, None])[:, 0]
     torch.testing.assert_close(likelihood.log_prob(z, y), expected, rtol=1e-12, atol=1e-12)
     noises = likelihood.noise_var * torch.tensor([0.2, 1.0, 3.0], dtype=torch.float64).view(3, 1, 1)
-    several = likelihood.log_prob_given(z, y, noises)
+    several = likelihood.log_prob_at(z.mean / (z.variance + noises).sqrt(), y)
     assert several.shape == (3, N)
     torch.testing.assert_close(several[1], expected, rtol=1e-12, atol=1e-12)
 
