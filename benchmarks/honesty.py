@@ -2,10 +2,10 @@
 
     python benchmarks/honesty.py --out results/honesty.json
 
-Every case is a model with the defaults. Each row holds what a user sees (errors, likelihood, the share of targets in
-95 % intervals, calibration error) and, on test data, the mean of r²/(v + R): 1 where v + R is the errors' variance. R
-is the noise that predictions assume; for labels, the noise of the messages, with v as the link scales it. Rows that
-the file holds already are not measured again. The UCI sets are left out where they are not found.
+Every case is a model with the defaults. Each row holds what a user sees (errors, likelihood, the share of targets
+in 95 % intervals, calibration error) and, on test data, the mean of r²/(v + R): 1 where v + R is the errors'
+variance. R is the noise that predictions assume; for labels, the noise of the messages, with v as the link scales
+it. Rows that the file holds already are not measured again. The UCI sets are left out where they are not found.
 """
 
 from __future__ import annotations

@@ -598,6 +598,23 @@ def test_a_classifier_of_many_images_judges_its_link_by_those_kept_back() -> Non
     assert model.evaluate(torch.randn(2000, 40), torch.randint(0, 2, (2000,)))["nll"] < 0.75
 
 
+def test_a_horizon_follows_a_world_that_drifts(tmp_path) -> None:
+    """After 3,200 rows the slope turns round; who never forgets is slow to believe it."""
+    errors = {}
+    for horizon in (None, 200):
+        torch.manual_seed(0)
+        model = tagi.Regressor(small_net(1, 1), horizon=horizon)
+        for step in range(220):
+            x = torch.randn(16, 1)
+            y = (1 if step < 200 else -1) * x[:, 0] + 0.1 * torch.randn(16)
+            errors[horizon] = (model.predict(x).mean - y).square().mean().item()
+            model.update(x, y)
+            if step == 60:
+                model.save(tmp_path / "model.safetensors")
+                model = tagi.load(tmp_path / "model.safetensors")
+    assert errors[200] < 0.5 * errors[None]
+
+
 def test_many_epochs_of_little_data_leave_intervals_honest() -> None:
     torch.manual_seed(0)
     covered, noises = [], []

@@ -45,6 +45,7 @@ from torchtagi.inference.conditioning import CHUNK, condition
 from torchtagi.inference.prior import calibrate_prior
 from torchtagi.inference.update import Update
 from torchtagi.likelihoods import HeteroscedasticRegression, HierarchicalClassification, Regression
+from torchtagi.likelihoods.link import LabelLikelihood
 from torchtagi.likelihoods.observation import Observer
 from torchtagi.nn import EvenExp, Sequential
 from torchtagi.nn.affine import ConvolutionLayer
@@ -65,10 +66,10 @@ SAVE_SECONDS = 300.0  # no more than this is lost if a fit with a checkpoint is 
 class Model(ABC):
     """What Classifier and Regressor share."""
 
-    def __init__(self, net: nn.Module, likelihood: Observer) -> None:
+    def __init__(self, net: nn.Module, likelihood: Observer, horizon: float | None = None) -> None:
         for parameter in ordinary_parameters(net):
             parameter.requires_grad_(False)  # ordinary layers are features here; they do not learn
-        self.net, self.likelihood = net, likelihood
+        self.net, self.likelihood, self.horizon = net, likelihood, horizon
         self.epochs, self.observations, self.new = 0, 0, True
         self.calibrated = any(part.learned for part in gaussian_parameters([net]))
         self.convolutional = any(isinstance(part, ConvolutionLayer) for part in net.modules())
@@ -79,9 +80,11 @@ class Model(ABC):
 
     def start_inference(self) -> None:
         """The update, and what predicts."""
-        self.posterior = Update(self.net)
+        self.posterior = Update(self.net, horizon=self.horizon)
         self.average: Average | None = Average(self.net)
         self.predicting, self.link = self.average.net, copy.deepcopy(self.likelihood)
+        if isinstance(self.likelihood, LabelLikelihood):
+            self.likelihood.follows_messages = False
 
     @property
     def like(self) -> Tensor:
@@ -143,6 +146,8 @@ class Model(ABC):
     def calibrate(self, x: Any) -> None:
         calibrate_prior(self.net, x[:PRIOR_INPUTS])
         self.calibrated = True
+        if self.horizon is not None:
+            self.posterior.keep_prior()
         self.predicting.load_state_dict(self.net.state_dict())
 
     def start_epoch(self, epoch: int, left: int) -> bool:
@@ -296,12 +301,18 @@ class Model(ABC):
         files.save(path, self.predicting, self.link, content, **self.learning_parts())
 
     def learning_parts(self) -> dict[str, nn.Module]:
-        """What learns, where it is not what predicts."""
-        return {} if self.average is None else {"learning_net": self.net, "learning_likelihood": self.likelihood}
+        """What learns, where it is not what predicts, and the prior that it returns to, if it does."""
+        prior: dict[str, nn.Module] = {"prior": Prior(self.posterior)} if self.posterior.state else {}
+        if self.average is None:
+            return prior
+        return {"learning_net": self.net, "learning_likelihood": self.likelihood, **prior}
 
     def restore(self, path: str | Path) -> Row:
         """Become what a file holds that a model like this one has saved; returns what else was saved with it."""
-        parts, saved = self.learning_parts(), files.read(path)[0]["architecture"]
+        saved = files.read(path)[0]["architecture"]
+        if "prior" in saved:
+            self.posterior.keep_prior()  # to be overwritten
+        parts = self.learning_parts()
         extra = files.restore(path, self.predicting, self.link, **{k: v for k, v in parts.items() if k in saved})
         if not parts.keys() <= saved.keys():  # saved by one whose last posterior predicts
             self.net.load_state_dict(self.predicting.state_dict())
@@ -328,7 +339,8 @@ class Classifier(Model):
     `net` is an ordinary torch network, which is converted (`convert`), or a Gaussian one. Its last layer has as
     many outputs as there are classes, as in torch; the model replaces it by one for the nodes of the classes' tree
     (`likelihoods.classification`). `classes` is their number, for labels 0, 1, …, or the list of labels: whole
-    numbers or strings. `noise` is learned, or the standard deviation of the labels' ±1 codes.
+    numbers or strings. `noise` is learned, or the standard deviation of the labels' ±1 codes. `horizon` is the
+    number of observations after which what was learned has faded: for a world that drifts, never unless given.
     """
 
     likelihood: HierarchicalClassification
@@ -336,7 +348,14 @@ class Classifier(Model):
     held_out: Batches | None = None
     """The data of a fit that keeps some of them back."""
 
-    def __init__(self, net: nn.Module, classes: int | Sequence[Any], *, noise: str | float = "learned") -> None:
+    def __init__(
+        self,
+        net: nn.Module,
+        classes: int | Sequence[Any],
+        *,
+        noise: str | float = "learned",
+        horizon: float | None = None,
+    ) -> None:
         self.classes = None if isinstance(classes, int) else [getattr(c, "item", lambda c=c: c)() for c in classes]
         self.places = {name: place for place, name in enumerate(self.classes or ())}
         if self.classes is not None and len(self.places) < len(self.classes):
@@ -349,7 +368,7 @@ class Classifier(Model):
         count = classes if isinstance(classes, int) else len(classes)
         learned = noise == "learned"
         likelihood = HierarchicalClassification(count, NOISE_FLOOR if learned else float(noise), learned)
-        super().__init__(with_outputs(gaussian(net), count, likelihood.outputs), likelihood)
+        super().__init__(with_outputs(gaussian(net), count, likelihood.outputs), likelihood, horizon)
 
     def encoded(self, y: Any) -> Tensor:
         if self.classes is None:
@@ -404,7 +423,7 @@ class Classifier(Model):
 
     def description(self) -> Row:
         classes = self.classes if self.classes is not None else self.likelihood.classes
-        return {"kind": "Classifier", "classes": classes, "noise": self.noise}
+        return {"kind": "Classifier", "classes": classes, "noise": self.noise, "horizon": self.horizon}
 
 
 class Regressor(Model):
@@ -414,9 +433,10 @@ class Regressor(Model):
     `noise` is `learned`, one for each target; or `predicted` for each input by the network itself; or a number, its
     standard deviation in the targets' units. Inputs and targets are standardised inside, by the training data of
     `fit` or by the first rows of a stream. A NaN target is missing; an input may be uncertain, a `Gaussian`.
+    `horizon` is the number of observations after which what was learned has faded, as in `Classifier`.
     """
 
-    def __init__(self, net: nn.Module, *, noise: str | float = "learned") -> None:
+    def __init__(self, net: nn.Module, *, noise: str | float = "learned", horizon: float | None = None) -> None:
         if isinstance(noise, str) and noise not in ("learned", "predicted"):
             raise ValueError(f'noise must be "learned", "predicted" or a number, got {noise!r}')
         if not isinstance(noise, str):
@@ -428,13 +448,14 @@ class Regressor(Model):
         net = gaussian(net)
         self.targets = outputs_of(last_layer(net)[1])
         if noise != "predicted":
-            super().__init__(net, Regression([NOISE_FLOOR] * self.targets, learn_noise=noise == "learned"))
+            likelihood = Regression([NOISE_FLOOR] * self.targets, learn_noise=noise == "learned")
+            super().__init__(net, likelihood, horizon)
             return
         if isinstance(net, nn.Sequential) and isinstance(net[-1], EvenExp):
             self.targets //= 2
         else:
             net = Sequential(with_outputs(net, self.targets, 2 * self.targets), EvenExp())
-        super().__init__(net, HeteroscedasticRegression())
+        super().__init__(net, HeteroscedasticRegression(), horizon)
 
     def start_inference(self) -> None:
         super().start_inference()
@@ -445,15 +466,6 @@ class Regressor(Model):
         what the data say has not been learned yet, and goes on being learned from."""
         residual_var = getattr(self.likelihood, "residual_var", None)
         return not self.new and (residual_var is None or bool((residual_var > self.likelihood.noise_var).any()))
-
-    def learning_parts(self) -> dict[str, nn.Module]:
-        """The prior, too, to which repeats return."""
-        return super().learning_parts() | ({"prior": Prior(self.posterior)} if self.posterior.state else {})
-
-    def restore(self, path: str | Path) -> Row:
-        if "prior" in files.read(path)[0]["architecture"]:
-            self.posterior.keep_prior()  # to be overwritten
-        return super().restore(path)
 
     def get_ready(self, batches: Batches, epochs: int) -> None:
         """Find the scales of inputs and targets first."""
@@ -526,7 +538,8 @@ class Regressor(Model):
 
     def description(self) -> Row:
         scales = {"x": self.scale_of_x.as_json(), "y": self.scale_of_y.as_json()}
-        return {"kind": "Regressor", "noise": self.noise, "flat": self.flat, **scales}
+        own = {"noise": self.noise, "horizon": self.horizon, "flat": self.flat}
+        return {"kind": "Regressor", **own, **scales}
 
     def read_description(self, described: Row) -> None:
         self.flat = bool(described["flat"])
@@ -561,10 +574,11 @@ def load(path: str | Path, net: nn.Module | None = None) -> Classifier | Regress
         with torch.random.fork_rng(devices=[]):  # layers draw a prior when they are built, for nothing here
             built = files.load(path).net if net is None else net
             model: Classifier | Regressor
+            horizon = described["horizon"]
             if described["kind"] == "Classifier":
-                model = Classifier(built, described["classes"], noise=described["noise"])
+                model = Classifier(built, described["classes"], noise=described["noise"], horizon=horizon)
             else:
-                model = Regressor(built, noise=described["noise"])
+                model = Regressor(built, noise=described["noise"], horizon=horizon)
     except CheckpointError:
         raise
     except (KeyError, TypeError, ValueError) as error:

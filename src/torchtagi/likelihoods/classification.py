@@ -100,7 +100,7 @@ class HierarchicalClassification(LabelLikelihood):
     def message(self, z: Gaussian, y: Tensor) -> Message:
         target = torch.zeros_like(z.mean).scatter_(1, *self.paths(self.check(z, y), z.mean))
         observed = target.bool()
-        if self.training:
+        if self.training and self.follows_messages:
             self.score_link(z, y, new=False)
         return observe(z, target, self.training_noise_var(z, target, observed), observed)
 

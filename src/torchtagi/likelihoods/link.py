@@ -1,9 +1,9 @@
 """The probit link between an output and its label, learned by the labels' own likelihood.
 
 A label is learned from as a ±1 seen through Gaussian noise, and predicted as P(+1) = Φ(m/√(c v + R)). What serves
-the messages does not serve the prediction. Messages want the second moment of the errors; the prediction wants to be
-right about the rare outputs that lie far on the wrong side, whose tails are heavier than that moment's Gaussian. And
-v is a sum over weights as if they were independent. Where data are few, or the network is deep, what they know
+the messages does not serve the prediction. Messages want the second moment of the errors; the prediction wants to
+be right about the rare outputs that lie far on the wrong side, whose tails are heavier than that moment's Gaussian.
+And v is a sum over weights as if they were independent. Where data are few, or the network is deep, what they know
 together is more, and v is larger than the errors. So R and c ≤ 1 of the prediction are chosen as forecasters do: of
 a grid of candidates, those that have given the labels, each before it was learned from, the highest probability.
 
@@ -32,6 +32,8 @@ MEMORY = 20_000.0  # labels: at an error of 1 %, what 200 mistakes have to say
 class LabelLikelihood(Likelihood):
     """A likelihood of labels: with `learn_noise`, its predictions have a link of their own."""
 
+    follows_messages = True
+    """Whether the link is scored by the outputs that messages are sent to; not so where others predict."""
     link_scores: Tensor | None
     """(scales, noises)."""
     labels_seen: Tensor | None
@@ -60,18 +62,18 @@ class LabelLikelihood(Likelihood):
     @torch.no_grad()
     def score_link(self, z: Gaussian, labels: Tensor, new: bool = True) -> None:
         """Note how well each candidate foretold these labels; call it before learning from them. Labels that are
-        not new were known, and would have v as small as can be: they say nothing for a c below 1."""
+        not new were known, and would have v as small as can be: they count against every c below 1."""
         if self.link_scores is None or self.labels_seen is None:
             return
         ones = [1] * z.ndim
         noise_var = torch.tensor(CANDIDATES, dtype=z.dtype, device=z.device).square().view(-1, *ones)
-        scales = torch.tensor(SCALES, dtype=z.dtype, device=z.device).view(-1, 1, *ones)
+        scales = torch.tensor(SCALES if new else SCALES[:1], dtype=z.dtype, device=z.device).view(-1, 1, *ones)
         margins = z.mean / (scales * z.variance + noise_var).sqrt()
         scores = -self.log_prob_at(margins, labels).mean(-1).to(self.link_scores.dtype)
         if not bool(torch.isfinite(scores).all()):  # an output far out of range says nothing of the link
             return
         if not new:
-            scores[1:] = scores[0] + 1
+            scores = torch.cat([scores, (scores + 1).expand(len(SCALES) - 1, -1)])
         self.labels_seen += len(labels)
         window = min(max(self.labels_seen.item() / 2, len(labels)), MEMORY)
         self.link_scores.lerp_(scores, min(1.0, len(labels) / window))

@@ -42,7 +42,7 @@ class Binary(LabelLikelihood):
 
     def message(self, z: Gaussian, y: Tensor) -> Message:
         target = self.check(z, y)
-        if self.training:
+        if self.training and self.follows_messages:
             self.score_link(z, target, new=False)
         return observe(z, target, self.training_noise_var(z, target, None), None)
 
