@@ -4,8 +4,8 @@
 
 Every case is a model with the defaults. Each row holds what a user sees (errors, likelihood, the share of targets
 in 95 % intervals, calibration error) and, on test data, the mean of r²/(v + R): 1 where v + R is the errors'
-variance. R is the noise that predictions assume; for labels, the noise of the messages, with v as the link scales
-it. Rows that the file holds already are not measured again. The UCI sets are left out where they are not found.
+variance. R is the noise that predictions assume; for labels, that of the messages, for the link is not fitted to variances.
+Rows that the file holds already are not measured again. The UCI sets are left out where they are not found.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def of_labels(model: tagi.Classifier, test: data.ImageSet) -> Row:
             images, labels = test.images[start : start + 200], test.labels[start : start + 200]
             z = model.predicting(model.prepared(images))
             nodes, signs = model.link.paths(labels, z.mean)
-            var = model.link.predictive_scale * z.variance + model.likelihood.learned_noise_var
+            var = z.variance + model.likelihood.learned_noise_var
             fits.append(((signs - z.mean.gather(1, nodes)).square() / var.gather(1, nodes)).mean().item())
     row = {name: round(scores[name], 4) for name in ("error", "nll", "ece")}
     return row | {"fit": round(statistics.fmean(fits), 3)}
