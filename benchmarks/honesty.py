@@ -4,8 +4,8 @@
 
 Every case is a model with the defaults. Each row holds what a user sees (errors, likelihood, the share of targets
 in 95 % intervals, calibration error) and, on test data, the mean of r²/(v + R): 1 where v + R is the errors'
-variance. R is the noise that predictions assume; for labels, that of the messages, for the link is not fitted to variances.
-Rows that the file holds already are not measured again. The UCI sets are left out where they are not found.
+variance. R is the noise that predictions assume; for labels, that of the messages, for the link is not fitted to
+variances. Rows that the file holds already are not measured again. UCI sets that are not found are left out.
 """
 
 from __future__ import annotations
