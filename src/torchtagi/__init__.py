@@ -4,6 +4,7 @@ __version__ = "0.1.0"
 
 from torchtagi import nn
 from torchtagi.checkpoint import CheckpointError
+from torchtagi.classifier import Classifier
 from torchtagi.convert import convert
 from torchtagi.gaussian import Gaussian, cat
 from torchtagi.inference.average import Average
@@ -11,10 +12,11 @@ from torchtagi.inference.conditioning import condition
 from torchtagi.inference.prior import calibrate_prior
 from torchtagi.inference.update import Update
 from torchtagi.likelihoods import Binary, HeteroscedasticRegression, HierarchicalClassification, Regression
-from torchtagi.model import Classifier, Regressor, load
+from torchtagi.loading import load
 from torchtagi.nn.affine import multiply_in
 from torchtagi.parameter import GaussianParameter, ordinary_parameters
 from torchtagi.prediction import ClassPrediction, RegressionPrediction
+from torchtagi.regressor import Regressor
 
 __all__ = [
     "Average",

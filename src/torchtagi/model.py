@@ -1,4 +1,5 @@
-"""Classifier and Regressor: a network, its likelihood and its update as one thing that fits, updates and predicts.
+"""What `Classifier` and `Regressor` share: a network, its likelihood and its update as one thing that fits, updates
+and predicts.
 
     model = Classifier(net, classes=10)
     model.fit((x, y), epochs=10)
@@ -10,13 +11,12 @@ All that makes inference good is decided here, once, for `fit`, `update` and eve
 
 -   The prior is calibrated to the first inputs (`inference.prior`).
 -   A batch is learned in chunks of 16, each chunk's posterior the next one's prior (`inference.conditioning`).
--   The noise is learned. Labels are predicted through a noise of their own (`likelihoods.link`).
+-   The noise is learned. Labels are predicted through a link of their own (`likelihoods.link`).
 -   Predictions are those of the mean of the last posteriors (`inference.average`). It is surer than the network
-that
-    learns, so it has a likelihood of its own, which sees what it says of every tenth chunk before that is learned.
--   What sharing adds (`inference.update`) is counted while inputs are new: in `update`, and in the first epoch of
-    `fit`. From the second epoch on inputs are augmented, if `fit` was told how, because an unchanged repeat is no
-    evidence.
+    that learns, so it has a link of its own, which sees now and then what it says of labels not learned yet.
+-   Repeats of real numbers replace what they said before (`regressor`). Those of labels count as new, and what
+    sharing adds (`inference.update`) counts while inputs are new: in `update`, and in the first epoch of `fit`.
+    From the second epoch on inputs are augmented, if `fit` was told how.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import copy
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,31 +33,21 @@ import torch
 from torch import Tensor, nn
 
 from torchtagi import checkpoint as files
-from torchtagi import metrics
 from torchtagi.checkpoint import CheckpointError
-from torchtagi.checks import require_positive
 from torchtagi.convert import convert
 from torchtagi.fitting import Batches, EpochEnd, Fit, Row, everything
 from torchtagi.gaussian import Gaussian
-from torchtagi.heads import last_layer, outputs_of, with_outputs
 from torchtagi.inference.average import Average
 from torchtagi.inference.conditioning import CHUNK, condition
 from torchtagi.inference.prior import calibrate_prior
 from torchtagi.inference.update import Update
-from torchtagi.likelihoods import HeteroscedasticRegression, HierarchicalClassification, Regression
 from torchtagi.likelihoods.link import LabelLikelihood
 from torchtagi.likelihoods.observation import Observer
-from torchtagi.nn import EvenExp, Sequential
 from torchtagi.nn.affine import ConvolutionLayer
 from torchtagi.parameter import gaussian_parameters, ordinary_parameters
-from torchtagi.prediction import ClassPrediction, RegressionPrediction
-from torchtagi.standardising import Standardiser
 
 PRIOR_INPUTS = 16
-SCALE_ROWS = 10_000  # of the training data say what the scales of inputs and targets are
-SCORE_EVERY = 10  # chunks: how often the average is asked beforehand; each time costs half a step
-SETTLING = 4  # epochs at the end of a fit in which steps become shorter
-KEPT_BACK, LEAST_KEPT = 0.02, 100  # share of a fit's images, and how few say too little of a link
+SETTLING = 4  # epochs at the end of a fit in which steps become shorter: results/ablation/repeats.jsonl
 NOISE_FLOOR = 0.01  # of a learned noise, in units of ±1 codes and of standardised targets
 PREDICTION_BATCH = 200  # as fast as 1000, whose large tensors are given back to the system and fetched again
 SAVE_SECONDS = 300.0  # no more than this is lost if a fit with a checkpoint is killed
@@ -333,220 +323,6 @@ class Model(ABC):
         """Take what the constructor does not."""
 
 
-class Classifier(Model):
-    """Classes from anything a network takes.
-
-    `net` is an ordinary torch network, which is converted (`convert`), or a Gaussian one. Its last layer has as
-    many outputs as there are classes, as in torch; the model replaces it by one for the nodes of the classes' tree
-    (`likelihoods.classification`). `classes` is their number, for labels 0, 1, …, or the list of labels: whole
-    numbers or strings. `noise` is learned, or the standard deviation of the labels' ±1 codes. `horizon` is the
-    number of observations after which what was learned has faded: for a world that drifts, never unless given.
-    """
-
-    likelihood: HierarchicalClassification
-    link: HierarchicalClassification
-    held_out: Batches | None = None
-    """The data of a fit that keeps some of them back."""
-
-    def __init__(
-        self,
-        net: nn.Module,
-        classes: int | Sequence[Any],
-        *,
-        noise: str | float = "learned",
-        horizon: float | None = None,
-    ) -> None:
-        self.classes = None if isinstance(classes, int) else [getattr(c, "item", lambda c=c: c)() for c in classes]
-        self.places = {name: place for place, name in enumerate(self.classes or ())}
-        if self.classes is not None and len(self.places) < len(self.classes):
-            raise ValueError(f"classes must differ from each other, got {self.classes}")
-        if not all(isinstance(name, int | str) for name in self.places):
-            raise TypeError(f"classes must be whole numbers or strings, got {self.classes}")
-        if isinstance(noise, str) and noise != "learned":
-            raise ValueError(f'noise must be "learned" or a number, got {noise!r}')
-        self.noise = noise
-        count = classes if isinstance(classes, int) else len(classes)
-        learned = noise == "learned"
-        likelihood = HierarchicalClassification(count, NOISE_FLOOR if learned else float(noise), learned)
-        super().__init__(with_outputs(gaussian(net), count, likelihood.outputs), likelihood, horizon)
-
-    def encoded(self, y: Any) -> Tensor:
-        if self.classes is None:
-            return torch.as_tensor(y, device=self.like.device)
-        names = y.tolist() if hasattr(y, "tolist") else list(y)
-        unknown = [name for name in names if name not in self.places]
-        if unknown:
-            raise ValueError(f"label {unknown[0]!r} is not among the classes {self.classes}")
-        return torch.tensor([self.places[name] for name in names], device=self.like.device)
-
-    def error(self, z: Gaussian, y: Tensor) -> float:
-        return float((self.likelihood.log_probs(z).argmax(1) != y).sum())
-
-    def training_error(self, total: float, samples: int) -> float:
-        """In %."""
-        return 100 * total / max(samples, 1)
-
-    def measures(self) -> Row:
-        """The noise that messages assume, and that of predictions."""
-        return {
-            "noise_std": math.sqrt(self.likelihood.learned_noise_var.item()),
-            "link_noise_std": math.sqrt(self.link.predictive_noise_var.item()),
-        }
-
-    def get_ready(self, batches: Batches, epochs: int) -> None:
-        """Keep some images back, if others are to be learned more than once."""
-        super().get_ready(batches, epochs)
-        if epochs > 1 and self.average is not None:
-            batches.keep_back(KEPT_BACK, LEAST_KEPT)
-        self.held_out = batches if batches.kept_back else None
-
-    def score_link(self, x: Any, y: Tensor) -> None:
-        if self.average is None or self.average.count % SCORE_EVERY != 1:
-            return
-        if self.held_out is not None:
-            start = self.average.count // SCORE_EVERY * CHUNK
-            inputs, labels = self.held_out.kept(start, CHUNK)
-            x, y = self.prepared(inputs), self.encoded(labels)
-        with torch.no_grad():
-            self.link.score_link(self.predicting(x), y, new=self.new or self.held_out is not None)
-
-    def predict(self, x: Any) -> ClassPrediction:
-        """Class probabilities with both uncertainties."""
-        parts = [self.link.predict(z) for z in self.outputs(x)]
-        columns = zip(*((part.probs, part.epistemic, part.aleatoric) for part in parts), strict=True)
-        probs, epistemic, aleatoric = (torch.cat(column) for column in columns)
-        return ClassPrediction(probs, epistemic, aleatoric, self.classes)
-
-    def scores(self, prediction: ClassPrediction, y: Any) -> Row:
-        """Error in %; the rest as `torchtagi.metrics` defines it."""
-        return metrics.classification_scores(prediction.probs, self.encoded(y))
-
-    def description(self) -> Row:
-        classes = self.classes if self.classes is not None else self.likelihood.classes
-        return {"kind": "Classifier", "classes": classes, "noise": self.noise, "horizon": self.horizon}
-
-
-class Regressor(Model):
-    """Real numbers from anything a network takes.
-
-    `net` is an ordinary torch network, which is converted (`convert`), or a Gaussian one, with one output a target.
-    `noise` is `learned`, one for each target; or `predicted` for each input by the network itself; or a number, its
-    standard deviation in the targets' units. Inputs and targets are standardised inside, by the training data of
-    `fit` or by the first rows of a stream. A NaN target is missing; an input may be uncertain, a `Gaussian`.
-    `horizon` is the number of observations after which what was learned has faded, as in `Classifier`.
-    """
-
-    def __init__(self, net: nn.Module, *, noise: str | float = "learned", horizon: float | None = None) -> None:
-        if isinstance(noise, str) and noise not in ("learned", "predicted"):
-            raise ValueError(f'noise must be "learned", "predicted" or a number, got {noise!r}')
-        if not isinstance(noise, str):
-            require_positive("noise", noise)
-        self.noise = noise
-        self.scale_of_x, self.scale_of_y = Standardiser(), Standardiser()
-        self.flat = True
-        """Whether targets came without a dimension of their own."""
-        net = gaussian(net)
-        self.targets = outputs_of(last_layer(net)[1])
-        if noise != "predicted":
-            likelihood = Regression([NOISE_FLOOR] * self.targets, learn_noise=noise == "learned")
-            super().__init__(net, likelihood, horizon)
-            return
-        if isinstance(net, nn.Sequential) and isinstance(net[-1], EvenExp):
-            self.targets //= 2
-        else:
-            net = Sequential(with_outputs(net, self.targets, 2 * self.targets), EvenExp())
-        super().__init__(net, HeteroscedasticRegression(), horizon)
-
-    def start_inference(self) -> None:
-        super().start_inference()
-        self.posterior.repeats = math.inf
-
-    def replaces_repeats(self) -> bool:
-        """Once a noise is seen in the errors. Before that the predicted variance alone is larger than they are:
-        what the data say has not been learned yet, and goes on being learned from."""
-        residual_var = getattr(self.likelihood, "residual_var", None)
-        return not self.new and (residual_var is None or bool((residual_var > self.likelihood.noise_var).any()))
-
-    def get_ready(self, batches: Batches, epochs: int) -> None:
-        """Find the scales of inputs and targets first."""
-        if not self.calibrated:
-            self.observe(*batches.first(SCALE_ROWS))
-            self.scale_of_x.settled = self.scale_of_y.settled = True
-        super().get_ready(batches, epochs)
-
-    def update(self, x: Any, y: Any) -> Row:
-        if not self.scale_of_y.settled:
-            self.observe(x, y)
-        return super().update(x, y)
-
-    def observe(self, x: Any, y: Any) -> None:
-        y = torch.as_tensor(y)
-        self.flat = y.ndim == 1
-        self.scale_of_x.observe(x.mean if isinstance(x, Gaussian) else torch.as_tensor(x))
-        self.scale_of_y.observe(y[:, None] if self.flat else y)
-        if isinstance(self.likelihood, Regression) and not isinstance(self.noise, str):
-            self.likelihood.noise_std = self.noise / self.scale_of_y.std.to(self.like)
-
-    def prepared(self, x: Any) -> Any:
-        return self.scale_of_x(super().prepared(x))
-
-    def encoded(self, y: Any) -> Tensor:
-        y = torch.as_tensor(y).to(self.like)
-        y = y[:, None] if y.ndim == 1 else y
-        if y.ndim != 2 or y.shape[1] != self.targets:
-            raise ValueError(
-                f"y must have shape (N, {self.targets}), as the network has outputs, got {tuple(y.shape)}"
-            )
-        standardised: Tensor = self.scale_of_y(y)
-        return standardised
-
-    def split(self, z: Gaussian) -> tuple[Gaussian, Tensor]:
-        """The targets without their noise, and its variance, both standardised."""
-        if isinstance(self.likelihood, Regression):
-            epistemic = Gaussian.trusted(z.mean, self.likelihood.predictive_scale * z.variance)
-            return epistemic, self.likelihood.predictive_noise_var.expand_as(z.mean)
-        return z[:, ::2], z.mean[:, 1::2]
-
-    def error(self, z: Gaussian, y: Tensor) -> float:
-        missed = (self.split(z)[0].mean - y) * self.scale_of_y.factor(y)
-        return float(missed.square().nanmean(1).nansum())
-
-    def training_error(self, total: float, samples: int) -> float:
-        """The root of the mean squared error, in the targets' units."""
-        return math.sqrt(total / max(samples, 1))
-
-    def measures(self) -> Row:
-        if not isinstance(self.likelihood, Regression):
-            return {}
-        noise = self.likelihood.predictive_noise_var.sqrt()[None]
-        return {"noise_std": (noise * self.scale_of_y.factor(noise))[0].tolist()}
-
-    def predict(self, x: Any) -> RegressionPrediction:
-        """In the targets' units."""
-        rows = []
-        for z in self.outputs(x):
-            z, noise = self.split(z)
-            square = self.scale_of_y.factor(noise).square()
-            rows.append((self.scale_of_y.undo(z.mean), z.variance * square, noise * square))
-        columns = [torch.cat(column) for column in zip(*rows, strict=True)]
-        return RegressionPrediction(*(part[:, 0] if self.flat and self.targets == 1 else part for part in columns))
-
-    def scores(self, prediction: RegressionPrediction, y: Any) -> Row:
-        """In the targets' units; a missing target counts nothing."""
-        y = torch.as_tensor(y).to(prediction.mean).reshape(prediction.mean.shape)
-        return metrics.regression_scores(prediction.mean, prediction.epistemic + prediction.aleatoric, y)
-
-    def description(self) -> Row:
-        scales = {"x": self.scale_of_x.as_json(), "y": self.scale_of_y.as_json()}
-        own = {"noise": self.noise, "horizon": self.horizon, "flat": self.flat}
-        return {"kind": "Regressor", **own, **scales}
-
-    def read_description(self, described: Row) -> None:
-        self.flat = bool(described["flat"])
-        self.scale_of_x.read_json(described["x"])
-        self.scale_of_y.read_json(described["y"])
-
-
 class Prior(nn.Module):
     """The prior that an update keeps, as a part of a file."""
 
@@ -562,28 +338,3 @@ def gaussian(net: nn.Module) -> nn.Module:
     if not isinstance(net, nn.Module):
         raise TypeError(f"net must be a torch module, got {type(net).__name__}")
     return net if gaussian_parameters([net]) else convert(net)
-
-
-def load(path: str | Path, net: nn.Module | None = None) -> Classifier | Regressor:
-    """The model in a file, ready to predict. A network of modules of your own cannot be built from the file: give
-    `net`, a Gaussian network like the one that was saved, to be filled."""
-    described = files.read(path)[0]["extra"].get("model")
-    if not isinstance(described, dict) or described.get("kind") not in ("Classifier", "Regressor"):
-        raise CheckpointError(f"{path}: no Classifier or Regressor; torchtagi.checkpoint.load reads networks")
-    try:
-        with torch.random.fork_rng(devices=[]):  # layers draw a prior when they are built, for nothing here
-            built = files.load(path).net if net is None else net
-            model: Classifier | Regressor
-            horizon = described["horizon"]
-            if described["kind"] == "Classifier":
-                model = Classifier(built, described["classes"], noise=described["noise"], horizon=horizon)
-            else:
-                model = Regressor(built, noise=described["noise"], horizon=horizon)
-    except CheckpointError:
-        raise
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path}: its model cannot be built ({error})") from error
-    model.restore(path)
-    for part in (model.net, model.likelihood, model.link):
-        part.eval()
-    return model

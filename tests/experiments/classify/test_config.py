@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 import torch
 
+from torchtagi.classifier import Classifier
 from torchtagi.experiments.classify.config import TrainConfig, configure
 from torchtagi.experiments.classify.paper import PaperClassifier
 from torchtagi.experiments.classify.tasks import TASKS
 from torchtagi.experiments.runs.folder import RunError
-from torchtagi.model import Classifier
 
 
 def test_a_configuration_says_what_a_user_would_choose():

@@ -21,7 +21,7 @@ from torchtagi.experiments.classify.evaluation import (
 )
 from torchtagi.experiments.runs.folder import Run, RunError
 from torchtagi.metrics import classification_scores
-from torchtagi.model import Regressor
+from torchtagi.regressor import Regressor
 
 
 def prediction_of(probs):

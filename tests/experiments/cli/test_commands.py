@@ -11,12 +11,12 @@ import pytest
 from PIL import Image
 
 import torchtagi_command
+from torchtagi.classifier import Classifier
 from torchtagi.experiments.classify.config import configure
 from torchtagi.experiments.cli import progress
 from torchtagi.experiments.cli import train as train_command
 from torchtagi.experiments.cli.app import run as tagi
 from torchtagi.experiments.runs.folder import Run
-from torchtagi.model import Classifier
 
 OUT = "--out"
 QUICK = ("--samples", "64", "--test-samples", "100", "--threads", "1")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from torchtagi.classifier import Classifier
 from torchtagi.experiments.classify.paper import PaperClassifier
 from torchtagi.experiments.classify.tasks import find_task
 from torchtagi.experiments.data import ImageSet
@@ -16,7 +17,6 @@ from torchtagi.experiments.runs.config import ClassifierConfig, check_device, de
 from torchtagi.experiments.runs.folder import Row
 from torchtagi.heads import with_outputs
 from torchtagi.likelihoods import class_tree
-from torchtagi.model import Classifier
 from torchtagi.nn.affine import PRECISIONS, multiply_in
 from torchtagi.parameter import GaussianParameter
 

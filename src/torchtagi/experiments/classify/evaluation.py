@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from torchtagi import metrics
+from torchtagi.classifier import Classifier
 from torchtagi.experiments import data
 from torchtagi.experiments.baselines import load_baseline
 from torchtagi.experiments.baselines.baseline import Baseline
 from torchtagi.experiments.classify.tasks import Task, find_task
 from torchtagi.experiments.runs.folder import EVALUATION, Row, Run, RunError
-from torchtagi.model import Classifier, load
+from torchtagi.loading import load
 from torchtagi.nn.affine import PRECISIONS, multiply_in
 from torchtagi.prediction import ClassPrediction
 

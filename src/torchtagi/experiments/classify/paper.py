@@ -6,8 +6,8 @@ The messages of a whole batch are added up (rule `paper`), the noise is given an
 
 from torch import nn
 
+from torchtagi.classifier import Classifier
 from torchtagi.inference.update import Update
-from torchtagi.model import Classifier
 from torchtagi.nn.norm import Norm
 
 NOISE_DECAY = 0.975

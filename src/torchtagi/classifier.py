@@ -1,0 +1,115 @@
+"""A model of classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchtagi import metrics
+from torchtagi.fitting import Batches, Row
+from torchtagi.gaussian import Gaussian
+from torchtagi.heads import with_outputs
+from torchtagi.inference.conditioning import CHUNK
+from torchtagi.likelihoods import HierarchicalClassification
+from torchtagi.model import NOISE_FLOOR, Model, gaussian
+from torchtagi.prediction import ClassPrediction
+
+SCORE_EVERY = 10  # chunks: how often the average is asked beforehand; each time costs half a step
+KEPT_BACK, LEAST_KEPT = 0.02, 100  # share of a fit's images, and how few say too little of a link
+
+
+class Classifier(Model):
+    """Classes from anything a network takes.
+
+    `net` is an ordinary torch network, which is converted (`convert`), or a Gaussian one. Its last layer has as
+    many outputs as there are classes, as in torch; the model replaces it by one for the nodes of the classes' tree
+    (`likelihoods.classification`). `classes` is their number, for labels 0, 1, …, or the list of labels: whole
+    numbers or strings. `noise` is learned, or the standard deviation of the labels' ±1 codes. `horizon` is the
+    number of observations after which what was learned has faded: for a world that drifts, never unless given.
+    """
+
+    likelihood: HierarchicalClassification
+    link: HierarchicalClassification
+    held_out: Batches | None = None
+    """The data of a fit that keeps some of them back."""
+
+    def __init__(
+        self,
+        net: nn.Module,
+        classes: int | Sequence[Any],
+        *,
+        noise: str | float = "learned",
+        horizon: float | None = None,
+    ) -> None:
+        self.classes = None if isinstance(classes, int) else [getattr(c, "item", lambda c=c: c)() for c in classes]
+        self.places = {name: place for place, name in enumerate(self.classes or ())}
+        if self.classes is not None and len(self.places) < len(self.classes):
+            raise ValueError(f"classes must differ from each other, got {self.classes}")
+        if not all(isinstance(name, int | str) for name in self.places):
+            raise TypeError(f"classes must be whole numbers or strings, got {self.classes}")
+        if isinstance(noise, str) and noise != "learned":
+            raise ValueError(f'noise must be "learned" or a number, got {noise!r}')
+        self.noise = noise
+        count = classes if isinstance(classes, int) else len(classes)
+        learned = noise == "learned"
+        likelihood = HierarchicalClassification(count, NOISE_FLOOR if learned else float(noise), learned)
+        super().__init__(with_outputs(gaussian(net), count, likelihood.outputs), likelihood, horizon)
+
+    def encoded(self, y: Any) -> Tensor:
+        if self.classes is None:
+            return torch.as_tensor(y, device=self.like.device)
+        names = y.tolist() if hasattr(y, "tolist") else list(y)
+        unknown = [name for name in names if name not in self.places]
+        if unknown:
+            raise ValueError(f"label {unknown[0]!r} is not among the classes {self.classes}")
+        return torch.tensor([self.places[name] for name in names], device=self.like.device)
+
+    def error(self, z: Gaussian, y: Tensor) -> float:
+        return float((self.likelihood.log_probs(z).argmax(1) != y).sum())
+
+    def training_error(self, total: float, samples: int) -> float:
+        """In %."""
+        return 100 * total / max(samples, 1)
+
+    def measures(self) -> Row:
+        """The noise that messages assume, and that of predictions."""
+        return {
+            "noise_std": math.sqrt(self.likelihood.learned_noise_var.item()),
+            "link_noise_std": math.sqrt(self.link.predictive_noise_var.item()),
+        }
+
+    def get_ready(self, batches: Batches, epochs: int) -> None:
+        """Keep some images back, if others are to be learned more than once."""
+        super().get_ready(batches, epochs)
+        if epochs > 1 and self.average is not None:
+            batches.keep_back(KEPT_BACK, LEAST_KEPT)
+        self.held_out = batches if batches.kept_back else None
+
+    def score_link(self, x: Any, y: Tensor) -> None:
+        if self.average is None or self.average.count % SCORE_EVERY != 1:
+            return
+        if self.held_out is not None:
+            start = self.average.count // SCORE_EVERY * CHUNK
+            inputs, labels = self.held_out.kept(start, CHUNK)
+            x, y = self.prepared(inputs), self.encoded(labels)
+        with torch.no_grad():
+            self.link.score_link(self.predicting(x), y, new=self.new or self.held_out is not None)
+
+    def predict(self, x: Any) -> ClassPrediction:
+        """Class probabilities with both uncertainties."""
+        parts = [self.link.predict(z) for z in self.outputs(x)]
+        columns = zip(*((part.probs, part.epistemic, part.aleatoric) for part in parts), strict=True)
+        probs, epistemic, aleatoric = (torch.cat(column) for column in columns)
+        return ClassPrediction(probs, epistemic, aleatoric, self.classes)
+
+    def scores(self, prediction: ClassPrediction, y: Any) -> Row:
+        """Error in %; the rest as `torchtagi.metrics` defines it."""
+        return metrics.classification_scores(prediction.probs, self.encoded(y))
+
+    def description(self) -> Row:
+        classes = self.classes if self.classes is not None else self.likelihood.classes
+        return {"kind": "Classifier", "classes": classes, "noise": self.noise, "horizon": self.horizon}
