@@ -595,7 +595,7 @@ def test_a_classifier_of_many_images_judges_its_link_by_those_kept_back() -> Non
     x, y = torch.randn(5000, 40), torch.randint(0, 2, (5000,))
     model = tagi.Classifier(small_net(40, 2), classes=2)
     model.fit((x, y), epochs=6, batch_size=64)
-    assert model.evaluate(torch.randn(2000, 40), torch.randint(0, 2, (2000,)))["nll"] < 0.75
+    assert model.evaluate(torch.randn(2000, 40), torch.randint(0, 2, (2000,)))["nll"] < 0.7
 
 
 def test_a_horizon_follows_a_world_that_drifts(tmp_path) -> None:
