@@ -64,7 +64,8 @@ class Layer(nn.Module):
     def __init_subclass__(cls) -> None:
         if cls.__module__.startswith("torchtagi."):  # a user's subclass has those of the layer that it extends
             named = inspect.signature(cls).parameters.values()
-            cls.arguments = tuple(one.name for one in named if one.kind is one.POSITIONAL_OR_KEYWORD)
+            own = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+            cls.arguments = tuple(one.name for one in named if one.kind in own)
 
     def forward(self, x: Gaussian | Tensor) -> Gaussian:
         x = as_gaussian(x)
