@@ -281,16 +281,19 @@ class Update(torch.optim.Optimizer):
         if weights.means:
             apply = {"paper": self.paper, "capped": self.capped, "coherent": self.coherent}[self.rule]
             clipped, floored = apply(weights, alpha * lr, batch)
-            remembered = min(self.horizon or math.inf, self.repeats or math.inf)
-            if remembered < math.inf and batch.observations:
-                share = min(1.0, lr) * batch.samples / remembered
-                if not self.settling:
-                    weights.forget(share, self.state)
-                if self.repeats is not None and self.repeats < math.inf:
-                    weights.pull(alpha * batch.noise_share * share, self.state)
+            self.take_back(weights, batch, alpha, min(1.0, lr) * batch.samples)
         self.report = {"alpha": alpha * lr, "innovation": batch.innovation, "clipped": clipped, "floored": floored}
         self.record.entries.clear()
         self.applied = True
+
+    def take_back(self, weights: Statistics, batch: BatchStatistics, alpha: float, samples: float) -> None:
+        """The share that these samples take of what was learned: as those of a horizon, and as repeats."""
+        horizon, repeats = self.horizon or math.inf, self.repeats or math.inf
+        remembered = horizon if self.settling else min(horizon, repeats)
+        if remembered < math.inf and batch.observations:
+            weights.forget(samples / remembered, self.state)
+        if repeats < math.inf and batch.observations:
+            weights.pull(alpha * batch.noise_share * samples / repeats, self.state)
 
     def explain_no_messages(self) -> None:
         if not any(tensor.requires_grad for tensor in self.tensors):
