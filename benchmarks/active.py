@@ -5,8 +5,8 @@
 The network of Appendix B.1.1 starts with 20 random labels of MNIST. Each round learns all labels so far, then
 chooses the next ones among 5,000 digits, the same for all methods of a seed: at random, by the entropy of the
 predicted class, or by the epistemic part of its variance. The error is that on the 10,000 test digits. What counts
-is how many labels it takes to come to an error of 5 %, interpolated between rounds. Random choice goes on to 1,000
-labels, so that this number exists for it. `--draw` and `--go-on` are variants.
+is how many labels it takes to come to an error of 5 %, interpolated between rounds. Random choice goes on to it, or to
+1,000 labels. `--draw` and `--go-on` are variants.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import matplotlib.pyplot as plt
 
 ROOT = Path(__file__).parents[1]
 LABELS = [20, 40, 60, 80, 100, 130, 160, 200, 240, 280, 330, 380, 440, 500]
-MORE_LABELS = [600, 700, 850, 1000]  # of random choice
+MORE_LABELS = [600, 700, 850, 1000]  # of random choice, until it has the target error
 POOL = 5_000
 SHOWN, MAX_EPOCHS = 10_000, 100  # samples a round, repeats included
 TOP = 300  # candidates of the draw "top"
@@ -96,6 +96,8 @@ def errors_by_round(kind: Run, digits: data.TrainTest, bar: tqdm) -> list[float]
         errors.append(round(model.evaluate(test.images, test.labels)["error"], 2))
         bar.set_postfix_str(f"{kind['method']}, seed {kind['seed']}: {labels} labels, error {errors[-1]:.2f} %")
         bar.update()
+        if labels > LABELS[-1] and errors[-1] <= TARGET:
+            break
     return errors
 
 
@@ -133,8 +135,8 @@ def draw_picture(runs: list[Run], path: Path) -> None:
         same = [run for run in runs if run["method"] == method]
         if not same:
             continue
-        by_round = list(zip(*(run["errors"] for run in same), strict=True))
-        labels = same[0]["labels"]
+        by_round = list(zip(*(run["errors"] for run in same), strict=False))  # as far as all of them went
+        labels = same[0]["labels"][: len(by_round)]
         axes.fill_between(labels, list(map(min, by_round)), list(map(max, by_round)), color=colour, alpha=0.2, lw=0)
         axes.plot(labels, list(map(statistics.fmean, by_round)), "o-", ms=3, color=colour, label=NAMES[method])
     axes.axhline(TARGET, color="#333333", lw=0.8, ls=":")
@@ -177,7 +179,7 @@ def main() -> None:
             start = time.perf_counter()
             errors = errors_by_round(kind, digits, bar)
             seconds = round(time.perf_counter() - start, 1)
-            run = {**kind, "labels": rounds(kind["method"]), "errors": errors, "seconds": seconds}
+            run = {**kind, "labels": rounds(kind["method"])[: len(errors)], "errors": errors, "seconds": seconds}
             runs.append({**run, "commit": asked.stdout.strip()})
             write_atomically(options.out, (json.dumps(saved, indent=1) + "\n").encode())
     print(table(runs))
