@@ -5,8 +5,8 @@
 The network of Appendix B.1.1 starts with 20 random labels of MNIST. Each round learns all labels so far, then
 chooses the next ones among 5,000 digits, the same for all methods of a seed: at random, by the entropy of the
 predicted class, or by the epistemic part of its variance. The error is that on the 10,000 test digits. What counts
-is how many labels it takes to come to an error of 5 %, interpolated between rounds. Random choice goes on to it, or to
-1,000 labels. `--draw` and `--go-on` are variants.
+is how many labels it takes to come to an error of 5 %, interpolated between rounds. Random choice goes on to
+it, or to 1,000 labels. `--draw` and `--go-on` are variants.
 """
 
 from __future__ import annotations
