@@ -35,7 +35,7 @@ import matplotlib.pyplot as plt
 
 ROOT = Path(__file__).parents[1]
 LABELS = [20, 40, 60, 80, 100, 130, 160, 200, 240, 280, 330, 380, 440, 500]
-MORE_LABELS = [600, 700, 850, 1000]  # of random choice, until it has the target error
+MORE_LABELS = [600, 700, 850, 1000]  # of random choice where it has not had the target error by then
 POOL = 5_000
 SHOWN, MAX_EPOCHS = 10_000, 100  # samples a round, repeats included
 TOP = 300  # candidates of the draw "top"
@@ -96,7 +96,7 @@ def errors_by_round(kind: Run, digits: data.TrainTest, bar: tqdm) -> list[float]
         errors.append(round(model.evaluate(test.images, test.labels)["error"], 2))
         bar.set_postfix_str(f"{kind['method']}, seed {kind['seed']}: {labels} labels, error {errors[-1]:.2f} %")
         bar.update()
-        if labels > LABELS[-1] and errors[-1] <= TARGET:
+        if labels >= LABELS[-1] and min(errors) <= TARGET:
             break
     return errors
 
