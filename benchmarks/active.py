@@ -1,6 +1,6 @@
 """Active learning: a model that says what it does not know chooses which digits are worth a label.
 
-    python benchmarks/active.py --seeds 3     # finished runs in results/active.json are not run again
+    python benchmarks/active.py     # finished runs in results/active.json are not run again
 
 The network of Appendix B.1.1 starts with 20 random labels of MNIST. Each round learns all labels so far, then
 chooses the next ones among 5,000 digits, the same for all methods of a seed: at random, by the entropy of the
@@ -154,9 +154,9 @@ def draw_picture(runs: list[Run], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--draw", choices=DRAWS, default="greedy", help="how a batch is drawn by its scores")
+    parser.add_argument("--draw", choices=DRAWS, default="weighted", help="how a batch is drawn by its scores")
     parser.add_argument("--go-on", action="store_true", help="learn on from the round before, not from scratch")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "active.json")
     parser.add_argument("--picture", type=Path, default=ROOT / "docs" / "figures" / "active.png")
@@ -172,7 +172,7 @@ def main() -> None:
         {"method": method, "draw": "weighted" if method == "random" else options.draw, "go_on": options.go_on}
         for method in options.methods
     ]
-    missing = [kind | {"seed": seed} for seed in range(options.seeds) for kind in kinds]
+    missing = [kind | {"seed": seed} for seed in options.seeds for kind in kinds]
     missing = [kind for kind in missing if not any(kind.items() <= run.items() for run in runs)]
     with tqdm(total=sum(len(rounds(kind["method"])) for kind in missing), unit=" rounds") as bar:
         for kind in missing:
