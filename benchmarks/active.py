@@ -8,8 +8,8 @@ predicted class, or by the epistemic part of its variance. The error is that on 
 is how many labels it takes to come to an error of 5 %, interpolated between rounds. Random choice goes on
 to it, or to 1,000 labels.
 
-Batches are drawn with probabilities proportional to the scores. In the first rounds the digits of the largest scores
-alone (`--draw greedy`) teach less than random ones.
+Batches are drawn with probabilities proportional to the scores. In the first rounds the digits of the largest
+scores alone (`--draw greedy`) teach less than random ones.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def draw_picture(runs: list[Run], path: Path) -> None:
     axes.set_yticks(ticks, [f"{tick} %" for tick in ticks])
     axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set(xlim=(0, 720), xlabel="labels", ylabel="test error")
+    axes.set(xlim=(0, None), xlabel="labels", ylabel="test error")
     axes.legend(frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
@@ -152,9 +152,7 @@ def draw_picture(runs: list[Run], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument(
-        "--draw", choices=("weighted", "greedy"), default="weighted", help="how a batch is drawn by its scores"
-    )
+    parser.add_argument("--draw", choices=("weighted", "greedy"), default="weighted", help="labels by their scores")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "active.json")
@@ -167,9 +165,8 @@ def main() -> None:
     runs: list[Run] = saved["runs"]
     digits = data.load_train_test("mnist")
     asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=ROOT)
-    kinds = [
-        {"method": method, "draw": "weighted" if method == "random" else options.draw} for method in options.methods
-    ]
+    draws = {method: "weighted" if method == "random" else options.draw for method in options.methods}
+    kinds = [{"method": method, "draw": draw} for method, draw in draws.items()]
     missing = [kind | {"seed": seed} for seed in options.seeds for kind in kinds]
     missing = [kind for kind in missing if not any(kind.items() <= run.items() for run in runs)]
     with tqdm(total=sum(len(rounds(kind["method"])) for kind in missing), unit=" rounds") as bar:
