@@ -143,8 +143,8 @@ def draw_picture(runs: list[Run], path: Path) -> None:
     axes.set_yticks(ticks, [f"{tick} %" for tick in ticks])
     axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set(xlim=(0, None), xlabel="labels", ylabel="test error")
-    axes.legend(frameon=False)
+    axes.set(xlim=(0, None), ylim=(1.8, 70), xlabel="labels", ylabel="test error")
+    axes.legend(frameon=False, title="labels chosen", alignment="left")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
 
