@@ -8,8 +8,8 @@ predicted class, or by the epistemic part of its variance. The error is that on 
 is how many labels it takes to come to an error of 5 %, interpolated between rounds. Random choice goes on
 to it, or to 1,000 labels.
 
-Batches are drawn with probabilities proportional to the scores. In the first rounds the digits of the largest
-scores alone (`--draw greedy`) teach less than random ones.
+Batches are drawn with probabilities proportional to the scores. At seed 0 the digits of the largest scores alone
+(`--draw greedy`) taught less than random ones up to 100 labels.
 """
 
 from __future__ import annotations
