@@ -13,7 +13,7 @@ differs is where the values come from.
     neural-linear       draws from a Bayesian linear regression for each arm, on the last hidden layer of Adam's net
 
 All learn the rewards as −1 and +1: an arm that was never pulled is then expected to be better than most, so that
-even the greedy pull it some time. The runs are on the training half of MNIST. The baselines are tuned on 5,000 pulls
+even the greedy pull it some time. The runs are on the training half of MNIST. Baselines are tuned on 5,000 pulls
 of the test half; TAGI has nothing to tune. What the output file already holds is not run again.
 """
 
