@@ -136,7 +136,7 @@ METHODS: dict[str, Callable[..., Agent]] = {
 GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
     "adam-greedy": {"lr": (1e-4, 3e-4, 1e-3), "epsilon": (0.0, 0.02)},
     "dropout-thompson": {"lr": (1e-4, 3e-4, 1e-3), "dropout": (0.25, 0.5)},
-    "neural-linear": {"lr": (1e-4, 3e-4, 1e-3), "noise_std": (0.2, 0.6), "precision": (1.0,)},
+    "neural-linear": {"lr": (3e-4, 1e-3), "noise_std": (0.2, 0.6), "precision": (1.0,)},
 }
 
 
