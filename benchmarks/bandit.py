@@ -14,7 +14,9 @@ differs is where the values come from.
 
 All learn the rewards as −1 and +1: an arm that was never pulled is then expected to be better than most, so that
 even the greedy pull it some time. The runs are on the training half of MNIST. Baselines are tuned on 5,000 pulls
-of the test half; TAGI has nothing to tune. What the output file already holds is not run again.
+of the test half. Of TAGI only the rewards' code and their scale were chosen, after runs with others had done worse:
+with a scale found from the pulls, greedy had 30,968 rewards with seed 0. What the output file already holds is not
+run again.
 """
 
 from __future__ import annotations
