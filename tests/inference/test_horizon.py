@@ -99,7 +99,7 @@ def test_a_horizon_shorter_than_the_batch_forgets_everything_but_the_means():
             assert not torch.equal(value, before[name])
 
 
-@pytest.mark.parametrize("horizon", [0, 0.5, -3, math.nan, math.inf])
+@pytest.mark.parametrize("horizon", [0, 0.5, -3, math.nan, math.inf, "20"])
 def test_a_bad_horizon_is_named(horizon):
     with pytest.raises(ValueError, match=f"horizon must be a number of samples, at least 1, got {horizon}"):
         tagi.Update(fully_connected(), horizon=horizon)

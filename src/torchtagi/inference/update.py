@@ -141,7 +141,7 @@ class Update(torch.optim.Optimizer):
             raise TypeError(f"Update takes the network, Update(net), not its parameters; got {type(net).__name__}")
         if rule not in RULES:
             raise ValueError(f"rule must be one of {', '.join(RULES)}, got {rule!r}")
-        if horizon is not None and not (horizon >= 1 and math.isfinite(horizon)):
+        if horizon is not None and not (isinstance(horizon, int | float) and 1 <= horizon < math.inf):
             raise ValueError(f"horizon must be a number of samples, at least 1, got {horizon}")
         if repeats is not None and not repeats >= 1:
             raise ValueError(f"repeats must be a number of observations, at least 1, got {repeats}")
