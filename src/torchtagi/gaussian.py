@@ -195,11 +195,13 @@ class Gaussian:
         return f"{type(self).__name__}(mean={self.mean!r}, var={self.var!r})"
 
 
-def as_gaussian(x: Gaussian | Tensor) -> Gaussian:
-    """What a layer does first: a plain tensor is a certain input, and is checked here, once."""
+def as_gaussian(x: Gaussian | Tensor, finite: bool = False) -> Gaussian:
+    """What a layer does first: a plain tensor is a certain input, and is checked here, once, unless it is known to
+    be finite."""
     if isinstance(x, Gaussian):
         return x
-    require_values("input", x)
+    if not finite:
+        require_values("input", x)
     if x.requires_grad and torch.is_grad_enabled():
         return Gaussian.trusted(x.detach(), None, Gaussian.trusted(x, None))
     return Gaussian.trusted(x, None)

@@ -149,6 +149,8 @@ class Model(ABC):
         """`new` says that the observations to come have not been seen before."""
         self.net.train()
         self.likelihood.train()
+        if new and not self.new:
+            self.posterior.passes.restart()
         self.posterior.count_sharing = self.new = new
         self.posterior.settling = False
         self.likelihood.repeats = not new
@@ -286,6 +288,7 @@ class Model(ABC):
         """Write everything that this model is into one file, atomically; `load` gives it back."""
         content = {"model": self.description(), "epochs": self.epochs, "calibrated": self.calibrated, **extra}
         content["observations"] = self.observations
+        content["passes"] = self.posterior.passes.as_json()
         content["averaged"] = 0 if self.average is None else self.average.count
         content["learned"] = any(part.learned for part in gaussian_parameters([self.net]))
         files.save(path, self.predicting, self.link, content, **self.learning_parts())
@@ -310,6 +313,7 @@ class Model(ABC):
         try:
             self.epochs, self.calibrated = int(extra["epochs"]), bool(extra["calibrated"])
             self.observations = int(extra["observations"])
+            self.posterior.passes.read_json(extra["passes"], self.like)
             if self.average is not None:
                 self.average.count = int(extra["averaged"])
             for part in gaussian_parameters([self.net]):

@@ -58,7 +58,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], int]] = {
 
 
 def snapshot(net: nn.Module) -> State:
-    return {key: value.detach().clone() for key, value in net.state_dict().items()}
+    return {key: value.detach().clone() for key, value in net.named_parameters()}
 
 
 def assert_states_close(one: State, other: State, tolerance: float = 1e-12) -> None:

@@ -8,14 +8,17 @@ on 256 correlated observations moves along a single direction, sixteen steps on 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from torchtagi.checks import require_values
-from torchtagi.gaussian import Gaussian
+from torchtagi.gaussian import Gaussian, as_gaussian
 from torchtagi.inference import direct
 from torchtagi.inference.update import Update
+from torchtagi.likelihoods.observation import Observer
+from torchtagi.nn.mean_pass import mean_pass
 
 Inputs = Tensor | Gaussian
 
@@ -45,19 +48,28 @@ def condition(
     samples = len(x)
     if len(y) != samples:
         raise ValueError(f"y must have as many entries as x, {samples}, got {len(y)}")
-    total = 0.0
+    losses = []
     try:
         for inputs, targets in chunks(x, y, chunk):
             update.zero_grad()
-            loss = direct.learn_directly(net, likelihood, update, inputs, targets, before)
-            if loss is None:
-                loss = learn_by_autograd(net, likelihood, update, inputs, targets, before)
-            total += loss.item()
+            losses.append(learn(net, likelihood, update, inputs, targets, before))
             if after is not None:
                 after()
     finally:
         update.zero_grad()  # not even a message that could not be learned from is left behind
-    return total
+    return float(sum(losses))
+
+
+def learn(
+    net: nn.Module, likelihood: nn.Module, update: Update, x: Inputs, y: Tensor, before: direct.Watch | None
+) -> Tensor:
+    """One step, by a mean pass if one is due (`inference.passes`) and without autograd where that does."""
+    if may_pass_means(likelihood, update, x):
+        with mean_pass():
+            loss = direct.learn_directly(net, likelihood, update, x, y, False, before)
+            return learn_means(net, likelihood, update, x, y, before) if loss is None else loss
+    loss = direct.learn_directly(net, likelihood, update, x, y, True, before)
+    return learn_by_autograd(net, likelihood, update, x, y, before) if loss is None else loss
 
 
 def chunks(x: Inputs, y: Tensor, size: int) -> Iterator[tuple[Inputs, Tensor]]:
@@ -74,17 +86,46 @@ def chunks(x: Inputs, y: Tensor, size: int) -> Iterator[tuple[Inputs, Tensor]]:
         start = end
 
 
+def may_pass_means(likelihood: nn.Module, update: Update, x: Inputs) -> bool:
+    return (
+        update.passes.mean_pass_is_due()
+        and isinstance(x, Tensor)
+        and not x.requires_grad
+        and torch.is_grad_enabled()
+        and isinstance(likelihood, Observer)
+        and direct.function_of(likelihood.forward) is Observer.forward
+    )
+
+
+def learn_means(
+    net: nn.Module, likelihood: Any, update: Update, x: Inputs, y: Tensor, before: direct.Watch | None
+) -> Tensor:
+    """One step by a mean pass and torch's autograd."""
+    mean = net(as_gaussian(x, finite=True)).mean
+    with torch.no_grad():
+        z = update.passes.outputs(mean.detach())
+        loss, gradient, _ = direct.say(likelihood, update, x, z, y, False, before)
+    if not mean.requires_grad:
+        update.explain_no_messages()
+    mean.backward(gradient)
+    with torch.no_grad():
+        update.apply_messages(full=False)
+    return loss
+
+
 def learn_by_autograd(
     net: nn.Module, likelihood: nn.Module, update: Update, x: Inputs, y: Tensor, before: direct.Watch | None
 ) -> Tensor:
-    """One step by autograd."""
-    z = net(x)
-    if before is not None:
-        with torch.no_grad():
+    """One step by a full pass and autograd."""
+    z = net(as_gaussian(x, finite=True))
+    with torch.no_grad():
+        if isinstance(z, Gaussian):
+            update.passes.remember(z)
+        if before is not None:
             before(x, z, y)
     loss: Tensor = likelihood(z, y)
     if torch.is_grad_enabled() and not loss.requires_grad:
         update.explain_no_messages()
     loss.backward()
     update.step()
-    return loss
+    return loss.detach()

@@ -34,14 +34,16 @@ def learn_directly(
     update: Update,
     x: Tensor | Gaussian,
     y: Tensor,
+    full: bool,
     before: Watch | None = None,
 ) -> Tensor | None:
-    """One step on y at finite x: its loss, or None, and nothing done, where it takes autograd.
+    """One step on y at finite x, by a full pass or by a mean pass: its loss, or None, and nothing done, where it
+    takes autograd.
 
     `before` is shown x, the network's output and y before anything is learned from them.
     """
     units = x if isinstance(x, Gaussian) else Gaussian.trusted(x, None)
-    if not isinstance(likelihood, Observer) or not is_alone(net, likelihood, update, units):
+    if not is_alone(net, likelihood, update, units):
         return None
     layers: list[Any] = list(net._modules.values())
     if not all(map(chain.joins, layers)):
@@ -52,29 +54,39 @@ def learn_directly(
         return None
     with torch.inference_mode():  # cheaper than no_grad; nothing made here is seen outside, z apart
         mean, var, links = chain.moments(layers, operands, units.mean, units.var)
-        if var is None:
+        if full and var is None:
             return None
-        z = Gaussian.trusted(mean, var)
         with torch.inference_mode(False), torch.no_grad():  # what a likelihood keeps must be an ordinary tensor
-            if before is not None:
-                before(x, z, y)
-            message = likelihood.message(z, y)
-        # as autograd does: targets in float64 send messages in float64
-        gradient, curvature = (part.to(mean.dtype) for part in (message.gradient, message.curvature))
-        gradient, curvature = update.receive(Call(len(z)), var, gradient, curvature)
-        _, _, answers = chain.messages(links, gradient, curvature)
+            z = Gaussian.trusted(mean, var) if full else update.passes.outputs(mean)
+            loss, gradient, curvature = say(likelihood, update, x, z, y, full, before)
+        _, _, answers = chain.messages(links, gradient, curvature if full else None)
         for own, to_own in zip(operands, answers, strict=True):
             for parameter, answer in zip(own, to_own, strict=True):
                 if answer is not None:
                     parameter.grad = answer if parameter.grad is None else parameter.grad + answer
-        update.apply_messages()
-    return message.loss
+        update.apply_messages(full)
+    return loss
+
+
+def say(
+    likelihood: Any, update: Update, x: Any, z: Gaussian, y: Tensor, full: bool, before: Watch | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The loss of y at outputs z, and the message to them as the update passes it on."""
+    if full:
+        update.passes.remember(z)
+    if before is not None:
+        before(x, z, y)
+    message = likelihood.message(z, y)
+    # as autograd does: targets in float64 send messages in float64
+    gradient, curvature = (part.to(z.dtype) for part in (message.gradient, message.curvature))
+    return message.loss, *update.receive(Call(len(z)), z.variance, gradient, curvature)
 
 
 def is_alone(net: nn.Module, likelihood: nn.Module, update: Update, x: Gaussian) -> bool:
     """Whether autograd would do nothing but call one half after the other."""
     return (
         isinstance(net, nn.Sequential)
+        and isinstance(likelihood, Observer)
         and function_of(net.forward) in FORWARDS
         and function_of(likelihood.forward) is Observer.forward
         and update.process_group is None

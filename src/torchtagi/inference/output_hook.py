@@ -13,7 +13,7 @@ likelihoods.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from torchtagi.compat import pytree
 from torchtagi.gaussian import Gaussian
+from torchtagi.nn import mean_pass
 
 
 class BatchStatistics(NamedTuple):
@@ -70,17 +71,16 @@ class Record:
         # An entry not observed has gradient = curvature = 0. A message that widens (curvature < 0, as AGVI's may)
         # is no observation with noise; it moves the mean by v·gradient, as one without noise would.
         explained = torch.where(curvature > 0, square / curvature, own)
-        self.entries.append((call, torch.count_nonzero(curvature), explained.sum(), own.sum()))
+        self.entries.append((call, curvature.ne(0).sum(dtype=own.dtype), explained.sum(), own.sum()))
         return gradient, curvature
 
-    def sums(self) -> BatchStatistics:
-        observations = explained = own_var = 0.0
-        for _, count, explained_here, own_var_here in self.entries:
-            observations += count.item()
-            explained += explained_here.item()
-            own_var += own_var_here.item()
+    def sums(self) -> list[Tensor]:
+        """What `statistics` wants to know, as tensors: three for each message."""
+        return [part for _, *parts in self.entries for part in parts]
+
+    def statistics(self, numbers: Sequence[float]) -> BatchStatistics:
         calls = {id(call): call.samples for call, *_ in self.entries}
-        return BatchStatistics(float(sum(calls.values())), observations, explained, own_var)
+        return BatchStatistics(float(sum(calls.values())), *(sum(numbers[part::3]) for part in range(3)))
 
 
 class RecordMessages(torch.autograd.Function):
@@ -118,7 +118,9 @@ class OutputHook:
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> Any:
         update = self.update()
-        if update is None or not torch.is_grad_enabled() or not update.expects_messages():
+        if update is None or mean_pass.state.active or not torch.is_grad_enabled():
+            return None
+        if not update.expects_messages():
             return None
         if isinstance(output, Gaussian):
             return self.behind(output, Call(len(output)))

@@ -1,13 +1,13 @@
 """Statistics of a step: what the messages on all parameters of an update amount to.
 
-s is a parameter's variance, g and h the gradient and the curvature of its message (`inference.update`). All sums
-are computed in the constructor; the rules of the update read them.
+s is a parameter's variance, g and h the gradient and the curvature of its message (`inference.update`). A mean pass
+has no curvatures. All sums are tensors until `read` brings them to Python, together and once a step:
+whoever waits for an accelerator waits once, whatever the number of layers.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -26,18 +26,22 @@ class Statistics:
     steps: Tensors  # s g, the direction of the means
     terms: Tensors  # s g²
     lengths: list[float]  # Σ s g² of each tensor, its squared length in prior standard deviations
-    shrinks: Tensors  # s h, the relative change of the variances
-    peaks: list[float]  # the largest |s h| of each tensor
+    shrinks: Tensors  # s h, the relative change of the variances; none after a mean pass
+    totals: list[float]  # Σ s h of each tensor
+    lowest: list[float]  # the smallest s h of each tensor
+    highest: list[float]  # the largest
     factors: list[float]  # ρ of each tensor
     shared: list[int | None]  # of each shared tensor its column; None: none of it is on this process
     positions: list[float]  # of each shared tensor at how many positions of a sample it acts
 
-    def __init__(self, parameters: Iterable[GaussianParameter], sharded: bool, averaged_over: int) -> None:
+    def __init__(
+        self, parameters: Iterable[GaussianParameter], full: bool, sharded: bool, averaged_over: int
+    ) -> None:
         rows = [
             (mean, var, mean.grad, var.grad, var, part.shared)
             for part in parameters
             for mean, var in (part.pair(),)
-            if mean.grad is not None and var.grad is not None
+            if mean.grad is not None and (var.grad is not None or not full)
         ]
         self.positions = [row[5].count for row in rows if row[5] is not None]
         rows = [(*map(local, row[:4]), *row[4:]) for row in rows] if sharded else rows
@@ -49,31 +53,46 @@ class Statistics:
         self.means, self.vars, gradients, curvatures, self.owners, _ = (
             map(list, zip(*itertools.compress(rows, here), strict=True)) if any(here) else ([],) * 6
         )
-        self.steps, self.terms, self.shrinks, self.lengths, self.peaks = [], [], [], [], []
+        self.full = full
+        self.steps = self.terms = self.shrinks = []
         if self.means:
             if averaged_over > 1:
                 gradients = list(foreach_mul(gradients, averaged_over))
-                curvatures = list(foreach_mul(curvatures, averaged_over))
+                curvatures = list(foreach_mul(curvatures, averaged_over)) if full else []
             self.steps = foreach_mul(self.vars, gradients)
             self.terms = foreach_mul(self.steps, gradients)
-            self.lengths = totals(self.terms)
-            self.shrinks = foreach_mul(self.vars, curvatures)
-            self.peaks = largest(self.shrinks)
+            self.shrinks = foreach_mul(self.vars, curvatures) if full else []
         self.factors = [1.0] * len(self.means)
-        self.length = sum(self.lengths) + 0.0 * sum(self.peaks)  # not finite if any message is not
+
+    def sums(self) -> list[Tensor]:
+        """What `take_sums` wants to know, as tensors."""
+        if not self.means:
+            return []
+        of_means = totals(self.terms)
+        if not self.full:
+            return of_means
+        extremes = [torch.aminmax(shrink) for shrink in self.shrinks]
+        return [*of_means, *(s.sum() for s in self.shrinks), *(e[0] for e in extremes), *(e[1] for e in extremes)]
+
+    def take_sums(self, numbers: Sequence[float]) -> None:
+        columns = len(self.means)
+        self.lengths, self.totals, self.lowest, self.highest = (
+            (list(numbers[start : start + columns]) for start in range(0, 4 * columns, columns or 1))
+            if columns
+            else ([], [], [], [])
+        )
+        self.length = sum(self.lengths) + 0.0 * sum(self.totals)  # not finite if any message is not
 
     def sharing_sums(self) -> list[float]:
         """Σ s g² and Σ s h over the tensors that are not shared; then of each shared one in turn both sums, and
         whether a message widens."""
-        shrinks = [shrink.sum().item() for shrink in self.shrinks]
         own = [column for column in range(len(self.means)) if column not in self.shared]
-        sums = [sum(self.lengths[column] for column in own), sum(shrinks[column] for column in own)]
+        sums = [sum(self.lengths[column] for column in own), sum(self.totals[column] for column in own)]
         for column in self.shared:
             if column is None:
                 sums += (0.0, 0.0, 0.0)
             else:
-                widens = self.shrinks[column].amin().item() < 0
-                sums += (self.lengths[column], shrinks[column], float(widens))
+                sums += (self.lengths[column], self.totals[column], float(self.lowest[column] < 0))
         return sums
 
     def take_factors(self, factors: Sequence[float]) -> None:
@@ -101,11 +120,16 @@ class Statistics:
             mean.addcmul_(prior_mean - mean, var / prior, value=share)
 
 
-def squared_length(parameters: Iterable[GaussianParameter], sharded: bool) -> float:
-    """Σ s g² over the parameters whose means got a message."""
+def read(tensors: Sequence[Tensor]) -> list[float]:
+    """Numbers on a device, in Python: the one moment of a step at which Python waits for it."""
+    return torch.stack(list(tensors)).tolist() if tensors else []
+
+
+def squared_length(parameters: Iterable[GaussianParameter], sharded: bool) -> list[Tensor]:
+    """Σ s g² of each of the parameters whose means got a message."""
     pairs = [(var, mean.grad) for mean, var in (part.pair() for part in parameters) if mean.grad is not None]
     pairs = [(local(var), local(gradient)) for var, gradient in pairs] if sharded else pairs
-    return sum((var * gradient * gradient).sum().item() for var, gradient in pairs)
+    return [(var * gradient * gradient).sum() for var, gradient in pairs]
 
 
 def local(tensor: Any) -> Any:
@@ -128,19 +152,9 @@ def sharing_factors(sums: list[float], innovation: float, positions: list[float]
     ]
 
 
-# Norms of many tensors at once are one kernel on a GPU. On a CPU they are not vectorised, and take ten times as
-# long as the sums and extremes that they are here.
-
-
-def largest(tensors: Tensors) -> list[float]:
-    """The largest absolute value in each of them; NaN if it holds one."""
+def totals(tensors: Tensors) -> list[Tensor]:
+    """The sum of each of them; no entry may be negative. One kernel on a GPU; on a CPU a norm is not vectorised,
+    and takes ten times as long as a sum."""
     if tensors[0].is_cpu:
-        return [max(-low.item(), high.item()) for low, high in map(torch.aminmax, tensors)]
-    return torch.stack(foreach_norm(tensors, math.inf)).tolist()
-
-
-def totals(tensors: Tensors) -> list[float]:
-    """The sum of each of them; no entry may be negative."""
-    if tensors[0].is_cpu:
-        return [tensor.sum().item() for tensor in tensors]
-    return torch.stack(foreach_norm(tensors, 1)).tolist()
+        return [tensor.sum() for tensor in tensors]
+    return list(foreach_norm(tensors, 1))

@@ -78,11 +78,14 @@ from torchtagi.compat import (
     foreach_add_,
     foreach_addcmul_,
     foreach_clamp_max_,
+    foreach_div_,
+    foreach_mul,
     has_global_optimizer_hook,
     profiler_enabled,
 )
 from torchtagi.inference.output_hook import BatchStatistics, Call, OutputHook, Record
-from torchtagi.inference.statistics import Statistics, largest, sharing_factors, squared_length
+from torchtagi.inference.passes import Passes, allows_mean_passes
+from torchtagi.inference.statistics import Statistics, read, sharing_factors, squared_length
 from torchtagi.parameter import GaussianParameter, gaussian_parameters
 
 RULES = ("coherent", "capped", "paper")
@@ -160,6 +163,8 @@ class Update(torch.optim.Optimizer):
         self.settling = False  # whether variances count repeats as new, so that steps become shorter
         self.applied = False  # whether the messages that are there have been applied
         self.record = Record()
+        possible = rule == "coherent" and self.process_group is None and not self.frozen and outputs in (None, net)
+        self.passes = Passes(possible and allows_mean_passes(net))
         handle = (net if outputs is None else outputs).register_forward_hook(OutputHook(self))
         weakref.finalize(self, handle.remove)
         live_updates.add(self)
@@ -259,9 +264,10 @@ class Update(torch.optim.Optimizer):
 
     watched_step = torch.optim.Optimizer.profile_hook_step(bare_step)
 
-    def apply_messages(self) -> None:
+    def apply_messages(self, full: bool = True) -> None:
+        """Those of a full pass, or of a mean pass."""
         lr = require_fraction(self.param_groups[0]["lr"])
-        weights = Statistics(self.parameters, self.sharded, self.averaged_over)
+        weights = Statistics(self.parameters, full, self.sharded, self.averaged_over)
         if not weights.means and not self.sharded:
             self.explain_no_messages()
         # a sharded process whose shards are all empty still has its share in the sums
@@ -275,25 +281,34 @@ class Update(torch.optim.Optimizer):
         if self.repeats is not None and not self.state:
             self.keep_prior()
         alpha = self.line_search(batch, q, q_frozen) if self.rule == "coherent" else 1.0
-        self.sharing = sharing_factors(shared, batch.innovation, weights.positions) if shared else []
-        weights.take_factors(self.sharing)
+        if full:
+            self.sharing = sharing_factors(shared, batch.innovation, weights.positions) if shared else []
+            weights.take_factors(self.sharing)
         clipped = floored = 0
         if weights.means:
             apply = {"paper": self.paper, "capped": self.capped, "coherent": self.coherent}[self.rule]
             clipped, floored = apply(weights, alpha * lr, batch)
-            self.take_back(weights, batch, alpha, min(1.0, lr) * batch.samples)
+        self.take_back(weights, batch, alpha, min(1.0, lr) * batch.samples)
         self.report = {"alpha": alpha * lr, "innovation": batch.innovation, "clipped": clipped, "floored": floored}
         self.record.entries.clear()
         self.applied = True
 
     def take_back(self, weights: Statistics, batch: BatchStatistics, alpha: float, samples: float) -> None:
-        """The share that these samples take of what was learned: as those of a horizon, and as repeats."""
+        """The share that these samples take of what was learned: as those of a horizon, and as repeats. Mean passes
+        leave it to the next full pass."""
         horizon, repeats = self.horizon or math.inf, self.repeats or math.inf
         remembered = horizon if self.settling else min(horizon, repeats)
-        if remembered < math.inf and batch.observations:
+        pull = alpha * batch.noise_share * samples / repeats if batch.observations else 0.0
+        if not weights.full:
+            self.passes.end_mean_pass(samples, pull)
+            return
+        pull += self.passes.pull
+        samples += self.passes.samples
+        if remembered < math.inf and batch.observations and weights.means:
             weights.forget(samples / remembered, self.state)
-        if repeats < math.inf and batch.observations:
-            weights.pull(alpha * batch.noise_share * samples / repeats, self.state)
+        if pull > 0 and weights.means:
+            weights.pull(pull, self.state)
+        self.passes.end_full_pass(batch.samples, min(horizon, repeats))
 
     def explain_no_messages(self) -> None:
         if not any(tensor.requires_grad for tensor in self.tensors):
@@ -323,16 +338,20 @@ class Update(torch.optim.Optimizer):
                 "there are messages on the parameters, but none came through the output of the module given "
                 "to Update: call that module itself, or name the one you call with outputs=..."
             )
-        batch = self.record.sums()
-        of_weights = [weights.length, squared_length(self.frozen, self.sharded) * self.averaged_over**2]
-        if self.count_sharing and weights.shared:
+        of_batch, of_frozen = self.record.sums(), squared_length(self.frozen, self.sharded)
+        numbers = read([*of_batch, *of_frozen, *weights.sums()])
+        ends = len(of_batch), len(of_batch) + len(of_frozen)
+        batch = self.record.statistics(numbers[: ends[0]])
+        weights.take_sums(numbers[ends[1] :])
+        of_weights = [weights.length, sum(numbers[slice(*ends)]) * self.averaged_over**2]
+        if weights.full and self.count_sharing and weights.shared:
             of_weights += weights.sharing_sums()
         if self.process_group is not None:
             if not self.sharded:  # every process holds all weights, and so all of these sums, already
                 of_weights = [part / dist.get_world_size(self.process_group) for part in of_weights]
-            numbers = torch.tensor([*batch, *of_weights], dtype=torch.float64, device=self.tensors[0].device)
-            dist.all_reduce(numbers, group=self.process_group)
-            sums = numbers.tolist()
+            everyones = torch.tensor([*batch, *of_weights], dtype=torch.float64, device=self.tensors[0].device)
+            dist.all_reduce(everyones, group=self.process_group)
+            sums = everyones.tolist()
             batch, of_weights = BatchStatistics(*sums[: len(batch)]), sums[len(batch) :]
         return batch, of_weights[0], of_weights[1], of_weights[2:]
 
@@ -366,16 +385,23 @@ class Update(torch.optim.Optimizer):
         clipped = floored = 0
         # The bounds act seldom. A length or a largest entry tells when none of them can.
         longest = self.weight_bound / max(fraction, 1e-30)
-        if weights.length > longest**2 and max(largest(weights.terms)) > longest**2:
+        if weights.length > longest**2 and max(read([term.amax() for term in weights.terms])) > longest**2:
             for step, var in zip(weights.steps, weights.vars, strict=True):
                 clipped += clip(step, var.sqrt().mul_(longest))
         foreach_add_(weights.means, weights.steps, alpha=-fraction)
+        if not weights.full:
+            return clipped, floored
         scales = [fraction * factor for factor in weights.factors]
-        if max(scale * peak for scale, peak in zip(scales, weights.peaks, strict=True)) > 1 - self.floor:
+        if max(scale * high for scale, high in zip(scales, weights.highest, strict=True)) > 1 - self.floor:
             bounds = [(1 - self.floor) / max(scale, 1e-30) for scale in scales]
             floored = sum(int((shrink > high).sum()) for shrink, high in zip(weights.shrinks, bounds, strict=True))
             foreach_clamp_max_(weights.shrinks, bounds)
         foreach_addcmul_(weights.vars, weights.vars, weights.shrinks, [-scale for scale in scales])
+        more = self.passes.samples / max(batch.samples, 1.0)
+        if more > 0:  # with s⁺ = s(1 − x) the precision grows by x/(s(1 − x)); it grows by as much for each of them
+            growths = foreach_mul(weights.shrinks, [more * scale for scale in scales])
+            foreach_add_(growths, 1.0)
+            foreach_div_(weights.vars, growths)
         return clipped, floored
 
 

@@ -103,6 +103,9 @@ class Unitwise(Layer):
     def operands(self) -> tuple[Any, ...]:
         return (self.moments,)
 
+    def mean_needs_var(self) -> bool:
+        return type(self).moments is not Unitwise.moments
+
     def moments(self, mean: Tensor, var: Tensor) -> UnitMoments:
         """Linearised; activations with exact moments have their own."""
         value, slope = self.linearise(mean)

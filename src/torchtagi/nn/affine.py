@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Unpack
 import torch
 from torch import Tensor
 
+from torchtagi.nn import mean_pass
 from torchtagi.nn.layer import Layer, Pair, Place, as_pair, require_sizes
 from torchtagi.parameter import GaussianParameter, Positions, prior_std
 
@@ -88,26 +89,31 @@ class AffineMoments(torch.autograd.Function):
         var: Tensor | None,
         product: MatrixProduct | Convolution,
         weight: Tensor,
-        weight_var: Tensor,
+        weight_var: Tensor | None,
         bias: Tensor | None,
         bias_var: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor | None]:
         own, low = mean.dtype, product.precision or mean.dtype
         x = mean.to(low)
-        squared = x * x
         ctx.product = product
-        ctx.save_for_backward(x, squared, weight)
         out_mean = product.forward(x, weight, bias).to(own)
+        if weight_var is None:  # a mean pass
+            ctx.save_for_backward(x, None, weight)
+            return out_mean, None
+        squared = x * x
+        ctx.save_for_backward(x, squared, weight)
         out_var = product.forward(squared, weight_var, bias_var).to(own)
         if var is not None:
             out_var += product.forward(var.to(low), torch.addcmul(weight_var, weight, weight), None)
         return out_mean, out_var
 
     @staticmethod
-    def backward(ctx: Any, dmean: Tensor, dvar: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, dmean: Tensor, dvar: Tensor | None) -> tuple[Tensor | None, ...]:
         mean, squared, weight = ctx.saved_tensors
         mean_asks, var_asks, _, weight_asks, weight_var_asks, bias_asks, bias_var_asks = ctx.needs_input_grad
         dx, dw, db = ctx.product.backward(dmean, mean, weight, (mean_asks, weight_asks, bias_asks))
+        if squared is None:
+            return dx, None, None, dw, None, db, None
         dx_var, dw_var, db_var = ctx.product.backward(
             dvar, squared, weight * weight if var_asks else weight, (var_asks, weight_var_asks, bias_var_asks)
         )
@@ -133,8 +139,11 @@ class Affine(Layer):
 
     def operands(self) -> tuple[Any, ...]:
         parameters: dict[str, Any] = self._modules  # past the slow look-up, as in GaussianParameter.pair
-        bias = parameters.get("bias")
-        return self.product, *parameters["weight"].pair(), *((None, None) if bias is None else bias.pair())
+        weight, bias = parameters["weight"].pair(), parameters.get("bias")
+        bias = (None, None) if bias is None else bias.pair()
+        if mean_pass.state.active:
+            return self.product, weight[0], None, bias[0], None
+        return self.product, *weight, *bias
 
     def check_input(self, mean: Tensor, var: Tensor | None) -> None:
         dtype = self._modules["weight"].pair()[0].dtype  # type: ignore[union-attr, operator]

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from torchtagi.gaussian import Gaussian, as_gaussian
+from torchtagi.nn import mean_pass
 from torchtagi.parameter import GaussianParameter
 
 Pair = tuple[int, int]
@@ -35,7 +36,10 @@ class NoContext:
 
 def apply_function(function: Any, x: Gaussian, *operands: Any, plain: Sequence[Any] = ()) -> Gaussian:
     """The moments of a layer's Function; the plain ones too, for which the layer's own tensors are constants. The
-    first operands may be others there: a norm's statistics."""
+    first operands may be others there: a norm's statistics. In a mean pass torch's autograd follows the forward
+    half."""
+    if mean_pass.state.active:
+        return Gaussian.trusted(*function.forward(NoContext(), x.mean, None, *operands))
     z = Gaussian.trusted(*function.apply(x.mean, x.var, *operands))
     if x.plain is not None:
         constants = [one.detach() if isinstance(one, Tensor) else one for one in operands[len(plain) :]]
@@ -75,6 +79,10 @@ class Layer(nn.Module):
     def operands(self) -> tuple[Any, ...]:
         """The arguments of `function` after mean and variance."""
         return ()
+
+    def mean_needs_var(self) -> bool:
+        """Whether its output's mean depends on its input's variance."""
+        return False
 
     def check_input(self, mean: Tensor, var: Tensor | None) -> None:
         """Refuse an input that does not fit."""

@@ -18,6 +18,10 @@ away again, so what asked for them asks on, and the weights in front of the norm
     u − Σu/A − â Σ(u â)/(A − correction)       before it is divided by σ,
 
 the transposed Jacobian of â at the means. The variance's message keeps its 1/σ², which is right to order 1/A.
+
+A mean pass (`nn.mean_pass`) knows only the second part of σ². The first is a share of it that changes slowly, and
+is what the last full pass saw: σ² = (1 + ρ) Σ (m − μ)²/A, ρ = Σ v/Σ (m − μ)². So a mean pass is torch's own norm
+with γ/√(1 + ρ) for γ.
 """
 
 from __future__ import annotations
@@ -30,10 +34,14 @@ from typing import Any, ClassVar, Unpack
 import torch
 from torch import Tensor
 from torch import distributed as dist
+from torch.nn import functional
 
 from torchtagi.gaussian import Gaussian, as_gaussian
+from torchtagi.nn import mean_pass
 from torchtagi.nn.layer import Layer, Place, apply_function, require_sizes
 from torchtagi.parameter import GaussianParameter, Positions
+
+LARGEST_SHARE = 1e6  # of variances in a channel whose means do not differ
 
 
 @dataclass(frozen=True)
@@ -110,6 +118,8 @@ class Norm(Layer):
     """
 
     sync = False
+    variance_share: Tensor
+    """ρ of the last full pass in training."""
     eps: float
     correction: int
     differentiate_statistics: bool
@@ -121,8 +131,17 @@ class Norm(Layer):
         if not self.eps >= 0:
             raise ValueError(f"eps must not be negative, got {self.eps}")
         var = 1 / math.prod(shape)
+        like = {name: options.get(name) for name in ("device", "dtype")}
+        self.register_buffer("variance_share", torch.zeros(self.share_shape(), **like))
         self.weight = GaussianParameter(shape, **options).set_(1.0, var, given=False) if weight else None
         self.bias = GaussianParameter(shape, **options).set_(0.0, var, given=False) if weight and bias else None
+
+    def share_shape(self) -> tuple[int, ...]:
+        """Of ρ: one number, for samples come and go, or one for each channel."""
+        return ()
+
+    def mean_needs_var(self) -> bool:
+        return not self.differentiate_statistics  # as torch's own norms do, which mean passes use
 
     def statistics(self, x: Gaussian) -> tuple[Tensor, Tensor, Pool | None]:
         """μ and σ² to normalise by, and the units they are of; None if they are given."""
@@ -134,7 +153,12 @@ class Norm(Layer):
         centre = x.mean.mean(dims, keepdim=True)
         spread = (x.mean - centre).square_().sum(dims, keepdim=True)
         if x.var is not None:
-            spread += x.var.sum(dims, keepdim=True)
+            own_var = x.var.sum(dims, keepdim=True)
+            if self.training and not spread.requires_grad:
+                own, others = (part.flatten() if self.share_shape() else part.sum() for part in (own_var, spread))
+                tiny = torch.finfo(spread.dtype).tiny
+                self.variance_share.copy_((own / others.clamp_min(tiny)).clamp_max(LARGEST_SHARE))
+            spread = spread + own_var
         count = x.mean.numel() / centre.numel()
         shared = self.sync and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
         if shared:
@@ -148,9 +172,21 @@ class Norm(Layer):
         divisor = max(count - self.correction, 1)
         return centre, spread / divisor, Pool(dims, count, divisor, shared)
 
+    def normalised_means(self, mean: Tensor) -> Tensor:
+        """A mean pass, by torch's own norm."""
+        raise AssertionError("each norm says what it normalises")
+
+    def affine_means(self, count: float) -> tuple[Tensor, Tensor | None, Tensor]:
+        """γ/√(1 + ρ) and β, and 1/√(1 + ρ) itself, for statistics of so many units."""
+        scale = torch.rsqrt(1 + self.variance_share) * math.sqrt(max(count - self.correction, 1) / count)
+        weight, bias = (None if part is None else part.mean for part in (self.weight, self.bias))
+        return scale if weight is None else weight * scale, bias, scale
+
     def forward(self, x: Gaussian | Tensor) -> Gaussian:
         x = as_gaussian(x)
         self.check_input(x.mean, x.var)
+        if mean_pass.state.active:
+            return Gaussian.trusted(self.normalised_means(x.mean), None)
         with torch.no_grad():
             centre, variance, pool = self.statistics(x)
         plain: tuple[Tensor, ...] = ()
@@ -195,6 +231,13 @@ class LayerNorm(Norm):
 
     def layout(self, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return tuple(range(-len(self.normalized_shape), 0)), self.normalized_shape
+
+    def normalised_means(self, mean: Tensor) -> Tensor:
+        shape = self.normalized_shape
+        weight, bias, _ = self.affine_means(math.prod(shape))
+        if self.weight is None:
+            return functional.layer_norm(mean, shape, eps=self.eps) * weight
+        return functional.layer_norm(mean, shape, weight, bias, self.eps)
 
 
 class BatchNorm(Norm):
@@ -254,22 +297,53 @@ class BatchNorm(Norm):
     def layout(self, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return (0, *range(2, rank)), (self.num_features, *(1,) * (rank - 2))
 
+    def share_shape(self) -> tuple[int, ...]:
+        return (self.num_features,)
+
+    def normalised_means(self, mean: Tensor) -> Tensor:
+        """Running statistics follow as in a full pass."""
+        count = mean.numel() / self.num_features
+        self.require_spread(count)
+        weight, bias, scale = self.affine_means(count)
+        batch = self.training or not self.track_running_stats
+        if batch and not self.use_running:
+            out, centre, inverse = torch.native_batch_norm(mean, weight, bias, None, None, True, 0.0, self.eps)
+            if self.track_running_stats:
+                with torch.no_grad():
+                    self.follow_statistics(centre, (inverse.pow(-2) - self.eps) / scale.square())
+            return out
+        if batch:
+            with torch.no_grad():
+                var, centre = torch.var_mean(mean, self.layout(mean.ndim)[0], correction=0)
+                self.follow_statistics(centre, var / scale.square())
+        running = self.running_mean.clone(), self.running_var.clone()  # which a later pass changes in place
+        own = None if self.weight is None else self.weight.mean
+        return functional.batch_norm(mean, *running, own, bias, False, 0.0, self.eps)
+
+    def require_spread(self, count: float) -> None:
+        if count == 1 and self.training and not self.use_running:
+            raise ValueError(
+                f"{type(self).__name__}: one value in each channel has no spread to normalise by; learn from "
+                "more than one sample at a time, or normalise with running statistics (use_running=True)"
+            )
+
+    def follow_statistics(self, centre: Tensor, variance: Tensor) -> None:
+        """Mix a batch's into the running ones."""
+        self.num_batches_tracked += 1
+        rate = self.num_batches_tracked.to(centre.dtype).reciprocal()
+        if self.momentum is not None:
+            rate = torch.where(rate < 1, self.momentum, rate)
+        self.running_mean.lerp_(centre, rate)
+        self.running_var.lerp_(variance, rate)
+
     def statistics(self, x: Gaussian) -> tuple[Tensor, Tensor, Pool | None]:
         if self.positions is not None:
             self.positions.count = math.prod(x.shape[2:])
         if self.training or not self.track_running_stats:
             centre, variance, pool = self.mixture(x)
-            if pool.count == 1 and self.training and not self.use_running:
-                raise ValueError(
-                    f"{type(self).__name__}: one value in each channel has no spread to normalise by; learn from "
-                    "more than one sample at a time, or normalise with running statistics (use_running=True)"
-                )
+            self.require_spread(pool.count)
             if self.training and self.track_running_stats:
-                self.num_batches_tracked += 1
-                batches = int(self.num_batches_tracked)
-                rate = 1 / batches if batches == 1 or self.momentum is None else self.momentum
-                self.running_mean.lerp_(centre.flatten(), rate)
-                self.running_var.lerp_(variance.flatten(), rate)
+                self.follow_statistics(centre.flatten(), variance.flatten())
             if not self.use_running:
                 return centre, variance, pool
         _, shape = self.layout(x.ndim)

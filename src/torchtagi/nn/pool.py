@@ -151,6 +151,9 @@ class MaxPool2d(Pool2d):
         self.dilation, self.ceil_mode = as_pair("dilation", dilation), ceil_mode
         self.stochastic = stochastic
 
+    def mean_needs_var(self) -> bool:
+        return self.stochastic
+
     def moments(self, x: Gaussian) -> Moments:
         index = self.index(x)
         mean, var = (
