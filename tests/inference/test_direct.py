@@ -15,7 +15,7 @@ import torchtagi as tagi
 from cases import CASES, Case
 from torchtagi.experiments import networks as models
 from torchtagi.inference import direct
-from torchtagi.nn.chain import joins
+from torchtagi.inference.direct import joins
 
 RULES = ("paper", "capped", "coherent")
 

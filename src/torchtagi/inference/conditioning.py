@@ -52,24 +52,17 @@ def condition(
     try:
         for inputs, targets in chunks(x, y, chunk):
             update.zero_grad()
-            losses.append(learn(net, likelihood, update, inputs, targets, before))
+            full = not may_pass_means(likelihood, update, inputs)
+            loss = direct.learn_directly(net, likelihood, update, inputs, targets, full, before)
+            if loss is None:
+                by_autograd = learn_by_autograd if full else learn_means
+                loss = by_autograd(net, likelihood, update, inputs, targets, before)
+            losses.append(loss)
             if after is not None:
                 after()
     finally:
         update.zero_grad()  # not even a message that could not be learned from is left behind
     return float(sum(losses))
-
-
-def learn(
-    net: nn.Module, likelihood: nn.Module, update: Update, x: Inputs, y: Tensor, before: direct.Watch | None
-) -> Tensor:
-    """One step, by a mean pass if one is due (`inference.passes`) and without autograd where that does."""
-    if may_pass_means(likelihood, update, x):
-        with mean_pass():
-            loss = direct.learn_directly(net, likelihood, update, x, y, False, before)
-            return learn_means(net, likelihood, update, x, y, before) if loss is None else loss
-    loss = direct.learn_directly(net, likelihood, update, x, y, True, before)
-    return learn_by_autograd(net, likelihood, update, x, y, before) if loss is None else loss
 
 
 def chunks(x: Inputs, y: Tensor, size: int) -> Iterator[tuple[Inputs, Tensor]]:
@@ -101,7 +94,8 @@ def learn_means(
     net: nn.Module, likelihood: Any, update: Update, x: Inputs, y: Tensor, before: direct.Watch | None
 ) -> Tensor:
     """One step by a mean pass and torch's autograd."""
-    mean = net(as_gaussian(x, finite=True)).mean
+    with mean_pass():
+        mean = net(as_gaussian(x, finite=True)).mean
     with torch.no_grad():
         z = update.passes.outputs(mean.detach())
         loss, gradient, _ = direct.say(likelihood, update, x, z, y, False, before)

@@ -1,14 +1,12 @@
 """Layers with torch's own names, arguments and shapes; each maps a Gaussian to a Gaussian.
 
-`ModuleList` and `Module` are torch's: a user's network is an ordinary torch module. `Sequential` is torch's with
-fewer calls, and torch's own does as well.
+`Module`, `ModuleList` and `Sequential` are torch's own: a user's network is an ordinary torch module.
 """
 
-from torch.nn import Module, ModuleList
+from torch.nn import Module, ModuleList, Sequential
 
 from torchtagi.nn.activation import LeakyReLU, ReLU, Sigmoid, Softplus, Tanh
 from torchtagi.nn.affine import Conv2d, ConvTranspose2d, Linear
-from torchtagi.nn.chain import Sequential
 from torchtagi.nn.layer import Layer
 from torchtagi.nn.mixture import EvenExp, Exp, MixtureReLU, MixtureSigmoid, MixtureTanh
 from torchtagi.nn.norm import BatchNorm1d, BatchNorm2d, LayerNorm

@@ -51,8 +51,8 @@ def apply_function(function: Any, x: Gaussian, *operands: Any, plain: Sequence[A
 class Layer(nn.Module):
     """A map from a Gaussian to a Gaussian.
 
-    A layer that is one autograd Function of (mean, var, *operands) names it in `function`; `Sequential` can then
-    join it with its neighbours.
+    A layer that is one autograd Function of (mean, var, *operands) names it in `function`; a step can then do
+    without autograd (`inference.direct`).
     """
 
     arguments: ClassVar[tuple[str, ...]] = ()

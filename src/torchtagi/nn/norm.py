@@ -152,23 +152,24 @@ class Norm(Layer):
         dims, _ = self.layout(x.ndim)
         centre = x.mean.mean(dims, keepdim=True)
         spread = (x.mean - centre).square_().sum(dims, keepdim=True)
+        own_var = torch.zeros_like(spread) if x.var is None else x.var.sum(dims, keepdim=True)
+        count = x.mean.numel() / centre.numel()
+        shared = self.sync and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        if shared:
+            mine = torch.stack([torch.full_like(centre, count), centre, spread, own_var])
+            everyones = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+            dist.all_gather(everyones, mine)
+            counts, centres, spreads, own_vars = torch.stack(everyones).unbind(1)
+            count = float(counts.select(2, 0).sum())
+            centre = (counts * centres).sum(0) / count
+            spread = spreads.sum(0) + (counts * (centres - centre).square()).sum(0)
+            own_var = own_vars.sum(0)
         if x.var is not None:
-            own_var = x.var.sum(dims, keepdim=True)
             if self.training and not spread.requires_grad:
                 own, others = (part.flatten() if self.share_shape() else part.sum() for part in (own_var, spread))
                 tiny = torch.finfo(spread.dtype).tiny
                 self.variance_share.copy_((own / others.clamp_min(tiny)).clamp_max(LARGEST_SHARE))
             spread = spread + own_var
-        count = x.mean.numel() / centre.numel()
-        shared = self.sync and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-        if shared:
-            mine = torch.stack([torch.full_like(centre, count), centre, spread])
-            everyones = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-            dist.all_gather(everyones, mine)
-            counts, centres, spreads = torch.stack(everyones).unbind(1)
-            count = float(counts.select(2, 0).sum())
-            centre = (counts * centres).sum(0) / count
-            spread = spreads.sum(0) + (counts * (centres - centre).square()).sum(0)
         divisor = max(count - self.correction, 1)
         return centre, spread / divisor, Pool(dims, count, divisor, shared)
 
