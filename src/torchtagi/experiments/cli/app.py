@@ -18,8 +18,9 @@ from torchtagi.experiments.cli.predict import predict
 from torchtagi.experiments.cli.progress import Interrupted
 from torchtagi.experiments.cli.results import record, results
 from torchtagi.experiments.cli.train import train
+from torchtagi.experiments.cli.uci import uci
 
-COMMANDS = (train, gan, evaluate, generate, predict, report, results, record, compare, sweep)
+COMMANDS = (train, gan, evaluate, generate, predict, report, results, record, compare, sweep, uci)
 EXPECTED = (ValueError, RuntimeError, OSError, ArithmeticError)
 """What our own checks, the file system and torch raise: their message says enough."""
 UsageError: Any = typer.BadParameter.__base__

@@ -16,7 +16,7 @@ from torchtagi.experiments.baselines.methods import Hyperparameters
 from torchtagi.experiments.classify.tasks import TASKS, find_task
 from torchtagi.experiments.cli import shared
 from torchtagi.experiments.cli.progress import Interrupted, interruptible
-from torchtagi.experiments.cli.shared import console, new_table, number, print_json
+from torchtagi.experiments.cli.shared import console, new_table, number, print_json, split_names
 from torchtagi.experiments.compare import Runner, Stopped, Study, collect, collect_sweep
 from torchtagi.experiments.compare import compare as run_comparison
 from torchtagi.experiments.compare import sweep as run_sweep
@@ -129,10 +129,6 @@ def sweep(
             table.add_row(*map(str, cells), end_section=after["axis"] != row["axis"])
         console.print(table)
     console.print(f"sweep: {folder / SWEEP}, its picture in plots")
-
-
-def split_names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def parse_given(texts: list[str]) -> dict[str, Hyperparameters]:

@@ -60,6 +60,10 @@ def number(text: str, least: int = 1) -> Any:
     return typer.Option(parser=parse, metavar="N", help=text)
 
 
+def split_names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def folder_name(text: str) -> Path:
     """An empty name would be the current folder."""
     if not text.strip():

@@ -1,0 +1,144 @@
+"""Many splits, measured by several processes; each is a line of one file, and is measured once.
+
+    splits.jsonl    a line a split: set, method, setting and the like, and what was measured
+
+The file is replaced whole, so a command killed at any moment loses no more than the splits in work.
+"""
+
+import json
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import torchtagi
+from torchtagi import metrics
+from torchtagi.checkpoint import write_atomically
+from torchtagi.experiments.compare.runner import reading
+from torchtagi.experiments.data import RegressionSplit, find_named, load_uci
+from torchtagi.experiments.runs.folder import Row, read_text
+from torchtagi.experiments.uci.methods import METHODS
+from torchtagi.experiments.uci.problem import Problem
+from torchtagi.experiments.uci.processes import in_processes
+from torchtagi.experiments.uci.published import SETS
+from torchtagi.fitting import epoch_order
+
+SPLITS = "splits.jsonl"
+IDENTITY = ("set", "method", "split", "validation", "setting")
+VALIDATION = 5  # one row in so many of a training part is held out to choose between settings
+
+
+@dataclass(frozen=True)
+class Job:
+    """A split to be learned by a method."""
+
+    set: str
+    method: str
+    split: int
+    setting: Any
+    """An instance of a dataclass; its fields are numbers and texts."""
+    validation: bool = False
+    """Whether it is measured on a part of the training part, and the test part is left alone."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.set}, {self.method}, split {self.split}"
+
+    @property
+    def identity(self) -> Row:
+        return {**{name: getattr(self, name) for name in IDENTITY}, "setting": asdict(self.setting)}
+
+    @property
+    def seed(self) -> int:
+        """The same for every method and setting."""
+        return zlib.crc32(f"{self.set}/{self.split}".encode())
+
+    def measure(self) -> Row:
+        """Learn and predict, in the target's units."""
+        parts = load_uci(SETS[self.set], self.split)
+        parts = held_out(parts, self.seed) if self.validation else parts
+        problem = Problem(parts.x_train, parts.y_train[:, 0], parts.x_test, parts.n_hidden, self.seed)
+        torch.manual_seed(self.seed)
+        start = time.perf_counter()
+        mean, var = METHODS[self.method].predict(self.setting, problem)
+        seconds = time.perf_counter() - start
+        scores = metrics.regression_scores(mean, var, parts.y_test[:, 0])
+        return {
+            **self.identity,
+            "rmse": scores["rmse"],
+            "log_likelihood": -scores["nll"],
+            "coverage": scores["coverage_95"],
+            "seconds": round(seconds, 3),
+            "splits": parts.n_splits,
+            "seed": self.seed,
+            "versions": {"torchtagi": torchtagi.__version__, "torch": str(torch.__version__)},
+        }
+
+
+def held_out(parts: RegressionSplit, seed: int) -> RegressionSplit:
+    """A fifth of the training part in the test part's place."""
+    order = epoch_order(len(parts.x_train), seed, -1)
+    size = max(1, len(order) // VALIDATION)
+    test, train = order[:size], order[size:]
+    x, y = parts.x_train, parts.y_train
+    return replace(parts, x_train=x[train], y_train=y[train], x_test=x[test], y_test=y[test])
+
+
+def jobs_of(sets: Sequence[str], methods: Sequence[str], splits: int | None) -> list[Job]:
+    """The first `splits` splits of each set, or all, by each method that can learn from so many rows. Raises if
+    there is no such set or method, or if data are missing."""
+    for name in methods:
+        find_named("method", name, METHODS).check_installed(name)
+    known = {name: load_uci(find_named("set", name, SETS), 0) for name in sets}
+    return [
+        Job(name, method, split, METHODS[method].setting)
+        for method in methods
+        for name, parts in known.items()
+        if len(parts.x_train) <= (METHODS[method].most_rows or len(parts.x_train))
+        for split in range(min(splits or parts.n_splits, parts.n_splits))
+    ]
+
+
+# ---- the file ------------------------------------------------------------------------------------------------
+
+
+def read_rows(path: Path) -> list[Row]:
+    """What is measured so far; nothing if there is no such file."""
+    if not path.is_file():
+        return []
+    with reading(path):
+        rows = [dict(json.loads(line)) for line in read_text(path).splitlines()]
+        for row in rows:
+            for name in IDENTITY:
+                row[name]  # a line that has lost it is told of here, and not where it is looked for
+        return rows
+
+
+def rows_of(jobs: Iterable[Job], rows: Iterable[Row]) -> list[Row]:
+    """What was measured for these jobs."""
+    keys = {key_of(job.identity) for job in jobs}
+    return [row for row in rows if key_of(row) in keys]
+
+
+def current(rows: Iterable[Row]) -> list[Row]:
+    """Those of test parts with the settings that methods have today."""
+    settings = {name: asdict(method.setting) for name, method in METHODS.items()}
+    return [row for row in rows if not row["validation"] and row["setting"] == settings.get(row["method"])]
+
+
+def key_of(row: Row) -> str:
+    return json.dumps([row[name] for name in IDENTITY], sort_keys=True)
+
+
+def complete(path: Path, jobs: Sequence[Job], processes: int, stopped: Callable[[], bool]) -> Iterator[Row]:
+    """Measure what the file lacks, and add it to the file; each new row."""
+    rows = read_rows(path)
+    known = {key_of(row) for row in rows}
+    for row in in_processes([job for job in jobs if key_of(job.identity) not in known], processes, stopped):
+        rows.append(row)
+        write_atomically(path, "".join(json.dumps(each) + "\n" for each in rows).encode())
+        yield row
