@@ -89,13 +89,19 @@ class Classifier(Model):
             batches.keep_back(KEPT_BACK, LEAST_KEPT)
         self.held_out = batches if batches.kept_back else None
 
+    def update(self, x: Any, y: Any, weights: Any = None) -> Row:
+        self.held_out = None  # what a fit kept back it has learned at its end
+        return super().update(x, y, weights)
+
     def score_link(self, x: Any, y: Tensor) -> None:
         if self.average is None or self.average.count % SCORE_EVERY != 1:
             return
+        self.link.weights = self.likelihood.weights
         if self.held_out is not None:
             start = self.average.count // SCORE_EVERY * CHUNK
-            inputs, labels = self.held_out.kept(start, CHUNK)
+            inputs, labels, *weights = self.held_out.kept(start, CHUNK)
             x, y = self.prepared(inputs), self.encoded(labels)
+            self.link.weights = self.checked_weights(weights[0], len(x)) if weights else None
         with torch.no_grad():
             self.link.score_link(self.predicting(x), y, new=self.new or self.held_out is not None)
 

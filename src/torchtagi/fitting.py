@@ -52,7 +52,7 @@ class Learner(Protocol):
 
     def learn(self, x: Any, y: Any) -> tuple[float, Row]:
         """Learn one batch; returns the sum of its errors before it was learned, and numbers that are averaged over
-        the epoch. FloatingPointError if the numbers blow up."""
+        the epoch. FloatingPointError if the numbers blow up. Called with weights, too, if the data have some."""
 
     def training_error(self, total: float, samples: int) -> float:
         """A mean error from a sum of errors."""
@@ -62,7 +62,8 @@ class Learner(Protocol):
 
 
 class Batches:
-    """Data in batches: `(x, y)`, a `Dataset` of such pairs, or a `DataLoader` whose own batches are taken."""
+    """Data in batches: `(x, y)` or `(x, y, weights)`, a `Dataset` of such samples, or a `DataLoader` whose own
+    batches are taken."""
 
     def __init__(self, source: Any, batch_size: int, seed: int) -> None:
         if not isinstance(batch_size, int) or batch_size < 1:
@@ -70,11 +71,12 @@ class Batches:
         self.source, self.batch_size, self.seed = source, batch_size, seed
         self.samples: int | None = None
         self.kept_back = 0
-        if isinstance(source, tuple | list) and len(source) == 2:
+        if is_columns(source):
             sizes = [len(part) for part in source]
-            if sizes[0] != sizes[1] or not sizes[0]:
+            if len(set(sizes)) > 1 or not sizes[0]:
+                names = " and ".join(("x", "y", "weights")[: len(sizes)])
                 raise ValueError(
-                    f"x and y must have as many entries, and at least one; got {sizes[0]} and {sizes[1]}"
+                    f"{names} must have as many entries, and at least one; got {' and '.join(map(str, sizes))}"
                 )
             self.samples = sizes[0]
         elif isinstance(source, DataLoader):
@@ -91,23 +93,23 @@ class Batches:
                 f"data must be a pair (x, y), a Dataset or a DataLoader of such pairs, got {type(source).__name__}"
             )
 
-    def first(self, count: int) -> tuple[Any, Any]:
-        """The first inputs and targets that the first epoch shows, without disturbing anybody's order."""
+    def first(self, count: int) -> tuple[Any, ...]:
+        """The first inputs and targets that the first epoch shows, without disturbing anybody's order; and their
+        weights, if there are some."""
         own = getattr(self.source, "generator", None)
         states = torch.get_rng_state(), None if own is None else own.get_state()
-        inputs: list[Any] = []
-        targets: list[Any] = []
-        for x, y in self.epoch(0):
-            inputs.append(x)
-            targets.append(y)
-            if sum(map(len, inputs)) >= count:
+        shown: list[tuple[Any, ...]] = []
+        for batch in self.epoch(0):
+            shown.append(batch)
+            if sum(len(x) for x, *_ in shown) >= count:
                 break
         torch.set_rng_state(states[0])
         if own is not None:
             own.set_state(states[1])
-        if not inputs:
+        if not shown:
             raise ValueError("the data are empty: no batch came")
-        return concatenated(inputs)[:count], joined(targets)[:count]
+        inputs, *others = map(list, zip(*shown, strict=True))
+        return concatenated(inputs)[:count], *(joined(parts)[:count] for parts in others)
 
     def keep_back(self, share: float, least: int) -> None:
         """Let all epochs do without a share of the samples, drawn by the seed, and the last one end with them.
@@ -116,7 +118,7 @@ class Batches:
         count = int(share * self.samples) if choose and self.samples is not None else 0
         self.kept_back = count if count >= least else 0
 
-    def kept(self, start: int, count: int) -> tuple[Any, Any]:
+    def kept(self, start: int, count: int) -> tuple[Any, ...]:
         """Some of the samples that were kept back, starting again after the last of them."""
         rows = self.kept_rows()
         return self.rows_of(rows[torch.arange(start, start + count) % len(rows)])
@@ -129,17 +131,17 @@ class Batches:
         """How many samples an epoch shows."""
         return None if self.samples is None else self.samples - (0 if last else self.kept_back)
 
-    def rows_of(self, rows: Tensor) -> tuple[Any, Any]:
-        if isinstance(self.source, tuple | list):
-            return taken(self.source[0], rows), taken(self.source[1], rows)
-        return pair_of(default_collate([self.source[row] for row in rows.tolist()]))
+    def rows_of(self, rows: Tensor) -> tuple[Any, ...]:
+        if is_columns(self.source):
+            return tuple(taken(part, rows) for part in self.source)
+        return parts_of(default_collate([self.source[row] for row in rows.tolist()]))
 
-    def epoch(self, epoch: int, skip: int = 0, last: bool = True) -> Iterator[tuple[Any, Any]]:
+    def epoch(self, epoch: int, skip: int = 0, last: bool = True) -> Iterator[tuple[Any, ...]]:
         """The batches of an epoch, counted from 0, but for the first `skip`."""
         if isinstance(self.source, DataLoader):
             for number, batch in enumerate(self.source):
                 if number >= skip:
-                    yield pair_of(batch)
+                    yield parts_of(batch)
             return
         assert self.samples is not None
         order = epoch_order(self.samples, self.seed, epoch)
@@ -157,10 +159,15 @@ def sized(source: Any) -> int | None:
         return None
 
 
-def pair_of(batch: Any) -> tuple[Any, Any]:
-    if not isinstance(batch, tuple | list) or len(batch) != 2:
+def is_columns(data: Any) -> bool:
+    """Whether it is inputs and targets, and maybe weights, rather than a data set of samples."""
+    return isinstance(data, tuple | list) and (len(data) == 2 or (len(data) == 3 and isinstance(data, tuple)))
+
+
+def parts_of(batch: Any) -> tuple[Any, ...]:
+    if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
         raise TypeError(f"each batch must be a pair of inputs and targets, got {type(batch).__name__}")
-    return batch[0], batch[1]
+    return tuple(batch)
 
 
 def taken(values: Any, rows: Tensor) -> Any:
@@ -174,10 +181,10 @@ def taken(values: Any, rows: Tensor) -> Any:
 
 def everything(data: Any) -> tuple[Any, Any]:
     """All inputs and all targets of what a fit would take."""
-    if isinstance(data, tuple | list) and len(data) == 2:
+    if is_columns(data):
         return data[0], data[1]
     parts = list(Batches(data, 200, 0).epoch(0))
-    return concatenated([x for x, _ in parts]), joined([y for _, y in parts])
+    return concatenated([x for x, *_ in parts]), joined([y for _, y, *_ in parts])
 
 
 def joined(targets: list[Any]) -> Any:
@@ -273,10 +280,10 @@ class Fit:
         while not self.done:
             sums, epoch = self.sums, learner.epochs
             augment = self.augment if learner.start_epoch(epoch, self.last - epoch) else None
-            for x, y in self.batches_left():
+            for x, *observed in self.batches_left():
                 start = time.perf_counter()
                 try:
-                    errors, report = learner.learn(x if augment is None else augment(x), y)
+                    errors, report = learner.learn(x if augment is None else augment(x), *observed)
                 except (FloatingPointError, ValueError) as error:
                     raise type(error)(f"epoch {epoch + 1}, batch {sums.batches + 1}: {error}") from error
                 self.add(len(x), errors, report, time.perf_counter() - start)
@@ -304,7 +311,7 @@ class Fit:
     def keep(self, row: Row) -> None:
         """Called at the end of each epoch, at a moment whose position can be kept."""
 
-    def batches_left(self) -> Iterator[tuple[Any, Any]]:
+    def batches_left(self) -> Iterator[tuple[Any, ...]]:
         now = torch.get_rng_state()
         if self.sums.batches:
             torch.set_rng_state(self.order_state)

@@ -27,7 +27,8 @@ def load(path: str | Path, net: nn.Module | None = None) -> Classifier | Regress
             if described["kind"] == "Classifier":
                 model = Classifier(built, described["classes"], noise=described["noise"], horizon=horizon)
             else:
-                model = Regressor(built, noise=described["noise"], horizon=horizon)
+                covariance = described["covariance"]
+                model = Regressor(built, noise=described["noise"], covariance=covariance, horizon=horizon)
     except CheckpointError:
         raise
     except (KeyError, TypeError, ValueError) as error:

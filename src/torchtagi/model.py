@@ -34,6 +34,7 @@ from torch import Tensor, nn
 
 from torchtagi import checkpoint as files
 from torchtagi.checkpoint import CheckpointError
+from torchtagi.checks import require_positive
 from torchtagi.convert import convert
 from torchtagi.fitting import Batches, EpochEnd, Fit, Row, everything
 from torchtagi.gaussian import Gaussian
@@ -158,16 +159,20 @@ class Model(ABC):
     def end_epoch(self) -> None:
         self.epochs += 1
 
-    def learn(self, x: Any, y: Any) -> tuple[float, Row]:
+    def learn(self, x: Any, y: Any, weights: Any = None) -> tuple[float, Row]:
         """Learn one batch; the sum of its errors before, and a report."""
         x, y = self.prepared(x), self.encoded(y)
+        weights = None if weights is None else self.checked_weights(weights, len(x))
         if not self.calibrated:
             self.calibrate(x)
-        errors, steps, report = 0.0, 0, {"alpha": 0.0, "innovation": 0.0}
+        errors, samples, steps, report = 0.0, 0, 0, {"alpha": 0.0, "innovation": 0.0}
 
         def before(inputs: Any, z: Gaussian, targets: Tensor) -> None:
-            nonlocal errors
+            nonlocal errors, samples
             errors += self.error(z, targets)
+            if weights is not None:
+                self.likelihood.weights = weights[samples : samples + len(targets)]
+                samples += len(targets)
             self.score_link(inputs, targets)
             if self.posterior.repeats is not None:
                 self.posterior.repeats = self.observations if self.replaces_repeats() else math.inf
@@ -180,9 +185,19 @@ class Model(ABC):
             if self.average is not None:
                 self.average.follow()
 
-        condition(self.net, self.likelihood, self.posterior, x, y, self.chunk_size(len(x)), before, after)
+        try:
+            condition(self.net, self.likelihood, self.posterior, x, y, self.chunk_size(len(x)), before, after)
+        finally:
+            self.likelihood.weights = None
         self.observations += len(x) if self.new else 0
         return errors, {name: total / steps for name, total in report.items()}
+
+    def checked_weights(self, weights: Any, samples: int) -> Tensor:
+        checked: Tensor = torch.as_tensor(weights).to(self.like)
+        if checked.shape != (samples,):
+            raise ValueError(f"weights must have shape ({samples},), one a sample, got {tuple(checked.shape)}")
+        require_positive("weights", checked)
+        return checked
 
     def replaces_repeats(self) -> bool:
         """Whether what is learned now takes the place of what the same observations said before."""
@@ -194,11 +209,12 @@ class Model(ABC):
     def score_link(self, x: Any, y: Tensor) -> None:  # noqa: B027 - only labels are predicted through a link
         """Now and then, show the likelihood that predicts what the average says of inputs not learned yet."""
 
-    def update(self, x: Any, y: Any) -> Row:
-        """Learn new observations, one or many; nothing of them is a repeat. Returns a report of the step:
-        `innovation`, the mean of r²/(v+R), near 1 where the predicted variance is right."""
+    def update(self, x: Any, y: Any, weights: Any = None) -> Row:
+        """Learn new observations, one or many; nothing of them is a repeat. Each counts for one, or for its weight.
+        Returns a report of the step: `innovation`, the mean of r²/(v+R), near 1 where the predicted variance is
+        right."""
         self.start_learning(new=True)
-        return self.learn(x, y)[1]
+        return self.learn(x, y, weights)[1]
 
     def fit(
         self,
@@ -209,17 +225,20 @@ class Model(ABC):
         augment: Callable[[Any], Any] | None = None,
         validation: Any = None,
         progress: bool = True,
+        stop: Callable[[Row], bool] | None = None,
         checkpoint: str | Path | None = None,
         resume: bool = False,
         seed: int | None = None,
     ) -> list[Row]:
         """Learn from `(x, y)`, a `Dataset` or a `DataLoader` of such pairs, `epochs` times; returns a row an epoch.
+        `(x, y, weights)` says for how many observations each sample counts.
 
         A batch of any size learns as well as a small one. `augment`, a function of a batch of inputs, varies them
         from the second epoch on. `validation`, data like the others, is measured after each epoch. `progress` shows
-        a bar on a terminal. `checkpoint` names a file that is written after each epoch and every five minutes; with
-        `resume` a fit that was stopped goes on from it, to the bit. `seed` decides the order of the data; unless
-        given it is drawn from torch's generator.
+        a bar on a terminal. `stop`, a function of an epoch's row, ends the fit after it by returning True.
+        `checkpoint` names a file that is written after each epoch and every five minutes; with `resume` a fit that
+        was stopped goes on from it, to the bit. `seed` decides the order of the data; unless given it is drawn from
+        torch's generator.
         """
         from tqdm.auto import tqdm
 
@@ -246,6 +265,8 @@ class Model(ABC):
                     if checkpoint is not None and due:
                         self.save(checkpoint, fit=fit.position(), history=history)
                         saved = time.monotonic()
+                    if stop is not None and isinstance(event, EpochEnd) and stop(event.row):
+                        break
             except KeyboardInterrupt:
                 if checkpoint is not None:
                     self.save(checkpoint, fit=fit.position(), history=history)
@@ -287,7 +308,7 @@ class Model(ABC):
     def save(self, path: str | Path, **extra: Any) -> None:
         """Write everything that this model is into one file, atomically; `load` gives it back."""
         content = {"model": self.description(), "epochs": self.epochs, "calibrated": self.calibrated, **extra}
-        content["observations"] = self.observations
+        content["observations"], content["new"] = self.observations, self.new
         content["passes"] = self.posterior.passes.as_json()
         content["averaged"] = 0 if self.average is None else self.average.count
         content["learned"] = any(part.learned for part in gaussian_parameters([self.net]))
@@ -312,7 +333,7 @@ class Model(ABC):
             self.likelihood.load_state_dict(self.link.state_dict())
         try:
             self.epochs, self.calibrated = int(extra["epochs"]), bool(extra["calibrated"])
-            self.observations = int(extra["observations"])
+            self.observations, self.new = int(extra["observations"]), bool(extra["new"])
             self.posterior.passes.read_json(extra["passes"], self.like)
             if self.average is not None:
                 self.average.count = int(extra["averaged"])

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from torchtagi import metrics
-from torchtagi.checks import require_positive
+from torchtagi.checks import require_positive, require_values
 from torchtagi.fitting import Batches, Row
 from torchtagi.gaussian import Gaussian
 from torchtagi.heads import last_layer, outputs_of, with_outputs
+from torchtagi.inference import joint
+from torchtagi.inference.conditioning import chunks
 from torchtagi.likelihoods import HeteroscedasticRegression, Regression
-from torchtagi.model import NOISE_FLOOR, Model, gaussian
+from torchtagi.likelihoods.observation import require_targets
+from torchtagi.model import NOISE_FLOOR, PREDICTION_BATCH, Model, gaussian
 from torchtagi.nn import EvenExp, Sequential
 from torchtagi.prediction import RegressionPrediction
 from torchtagi.standardising import Standardiser
@@ -30,14 +34,28 @@ class Regressor(Model):
     standard deviation in the targets' units. Inputs and targets are standardised inside, by the training data of
     `fit` or by the first rows of a stream. A NaN target is missing; an input may be uncertain, a `Gaussian`.
     `horizon` is the number of observations after which what was learned has faded, as in `Classifier`.
+
+    `covariance` is `full`, that of all weights jointly (`inference.joint`); or `diagonal`, a variance for each; or
+    `auto`, full for networks of up to 1,500 weights, all of them in Linear layers, that do not predict their noise.
     """
 
-    def __init__(self, net: nn.Module, *, noise: str | float = "learned", horizon: float | None = None) -> None:
+    def __init__(
+        self,
+        net: nn.Module,
+        *,
+        noise: str | float = "learned",
+        covariance: str = "auto",
+        horizon: float | None = None,
+    ) -> None:
         if isinstance(noise, str) and noise not in ("learned", "predicted"):
             raise ValueError(f'noise must be "learned", "predicted" or a number, got {noise!r}')
         if not isinstance(noise, str):
             require_positive("noise", noise)
-        self.noise = noise
+        if covariance not in ("auto", "full", "diagonal"):
+            raise ValueError(f'covariance must be "auto", "full" or "diagonal", got {covariance!r}')
+        self.noise, self.covariance = noise, covariance
+        self.settled = False
+        """Whether this is the last epoch of a fit, in which a joint Gaussian looks without moving."""
         self.scale_of_x, self.scale_of_y = Standardiser(), Standardiser()
         self.flat = True
         """Whether targets came without a dimension of their own."""
@@ -56,6 +74,12 @@ class Regressor(Model):
     def start_inference(self) -> None:
         super().start_inference()
         self.posterior.repeats = math.inf
+        hindrance = "predicts its noise" if self.noise == "predicted" else joint.why_not(self.net)
+        if self.covariance == "full" and hindrance is not None:
+            raise ValueError(f'covariance="full" does not fit this network: it {hindrance}; use "diagonal"')
+        small = joint.weights_of(self.net) <= joint.LARGEST
+        full = self.covariance == "full" or (self.covariance == "auto" and small and hindrance is None)
+        self.joint = joint.Joint(self.net, self.targets) if full else None
 
     def replaces_repeats(self) -> bool:
         """Once a noise is seen in the errors. Before that the predicted variance alone is larger than they are:
@@ -70,18 +94,99 @@ class Regressor(Model):
             self.scale_of_x.settled = self.scale_of_y.settled = True
         super().get_ready(batches, epochs)
 
-    def update(self, x: Any, y: Any) -> Row:
+    def update(self, x: Any, y: Any, weights: Any = None) -> Row:
         if not self.scale_of_y.settled:
-            self.observe(x, y)
-        return super().update(x, y)
+            self.observe(x, y, weights)
+        return super().update(x, y, weights)
 
-    def observe(self, x: Any, y: Any) -> None:
+    def observe(self, x: Any, y: Any, weights: Any = None) -> None:
         y = torch.as_tensor(y)
         self.flat = y.ndim == 1
-        self.scale_of_x.observe(x.mean if isinstance(x, Gaussian) else torch.as_tensor(x))
-        self.scale_of_y.observe(y[:, None] if self.flat else y)
+        counts = None if weights is None else self.checked_weights(weights, len(y))
+        self.scale_of_x.observe(x.mean if isinstance(x, Gaussian) else torch.as_tensor(x), counts)
+        self.scale_of_y.observe(y[:, None] if self.flat else y, counts)
         if isinstance(self.likelihood, Regression) and not isinstance(self.noise, str):
             self.likelihood.noise_std = self.noise / self.scale_of_y.std.to(self.like)
+
+    # ---- with a joint covariance -----------------------------------------------------------------------------
+
+    def start_learning(self, new: bool) -> None:
+        super().start_learning(new)
+        self.settled = False
+
+    def start_epoch(self, epoch: int, left: int) -> bool:
+        augmented = super().start_epoch(epoch, left)
+        self.settled = self.joint is not None and epoch > 0 and left == 1
+        if self.settled:
+            self.net.load_state_dict(self.predicting.state_dict())
+        return augmented
+
+    def end_epoch(self) -> None:
+        super().end_epoch()
+        if self.joint is None or self.new:
+            return
+        likelihood = self.likelihood
+        assert isinstance(likelihood, Regression)
+        learned = likelihood.residual_var is not None
+        noise = self.joint.replace_sites(
+            likelihood.learned_noise_var, learned, likelihood.noise_var, last=self.settled
+        )
+        if likelihood.residual_var is not None and likelihood.error_var is not None:
+            likelihood.residual_var.copy_(noise)
+            likelihood.error_var.copy_(noise)
+        if self.settled:
+            self.predicting.load_state_dict(self.net.state_dict())
+
+    def learn(self, x: Any, y: Any, weights: Any = None) -> tuple[float, Row]:
+        if self.joint is None:
+            return super().learn(x, y, weights)
+        x, y = self.prepared(x), self.encoded(y)
+        require_values("x", x.mean if isinstance(x, Gaussian) else x)
+        if len(y) != len(x):
+            raise ValueError(f"y must have as many entries as x, {len(x)}, got {len(y)}")
+        counts = torch.ones_like(y[:, :1]) if weights is None else self.checked_weights(weights, len(x))[:, None]
+        if not self.calibrated:
+            self.calibrate(x)
+        if not self.joint.started:
+            self.joint.start()
+        likelihood = self.likelihood
+        assert isinstance(likelihood, Regression)
+        errors, start, surprises = 0.0, 0, []
+        for inputs, targets in chunks(x, y, joint.CHUNK):
+            own = counts[start : start + len(targets)]
+            start += len(targets)
+            missing = require_targets(targets)
+            at = self.joint.linearise(inputs)
+            errors += self.error(at.z, targets)
+            if self.new:
+                likelihood.weights = None if weights is None else own[:, 0]
+                noise = likelihood.training_noise_var(at.z, targets, None if missing is None else ~missing)
+                likelihood.weights = None
+                surprises.append(self.joint.condition(at, targets, noise, own))
+                if self.horizon is not None:
+                    self.joint.fade(len(targets) / self.horizon)
+            else:
+                noise = likelihood.learned_noise_var / own
+                surprises.append(
+                    self.joint.condition(at, targets, noise, own, self.observations, moves=not self.settled)
+                )
+            if self.average is not None and not self.settled:
+                self.average.follow()
+        self.observations += len(x) if self.new else 0
+        return errors, {"alpha": 1.0, "innovation": sum(surprises) / len(surprises)}
+
+    def outputs(self, x: Any) -> Iterator[Gaussian]:
+        if self.joint is None or not self.joint.started:
+            yield from super().outputs(x)
+            return
+        for start in range(0, len(x), PREDICTION_BATCH):
+            yield self.joint.predict(self.predicting, self.prepared(x[start : start + PREDICTION_BATCH]))
+
+    def learning_parts(self) -> dict[str, nn.Module]:
+        parts = super().learning_parts()
+        return parts if self.joint is None else {**parts, "joint": self.joint}
+
+    # ---- targets and predictions -----------------------------------------------------------------------------
 
     def prepared(self, x: Any) -> Any:
         return self.scale_of_x(super().prepared(x))
@@ -134,7 +239,7 @@ class Regressor(Model):
 
     def description(self) -> Row:
         scales = {"x": self.scale_of_x.as_json(), "y": self.scale_of_y.as_json()}
-        own = {"noise": self.noise, "horizon": self.horizon, "flat": self.flat}
+        own = {"noise": self.noise, "covariance": self.covariance, "horizon": self.horizon, "flat": self.flat}
         return {"kind": "Regressor", **own, **scales}
 
     def read_description(self, described: Row) -> None:

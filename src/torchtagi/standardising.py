@@ -24,15 +24,19 @@ class Standardiser:
         """Whether nothing is observed any more."""
         self.rows, self.mean, self.squares = (torch.zeros(1, dtype=torch.float64) for _ in range(3))
 
-    def observe(self, x: Tensor) -> None:
-        """Add rows (N, features, …) to what is known of their scale; a NaN is missing."""
-        values = x.detach().cpu().double().transpose(0, 1).flatten(1)
-        seen = ~torch.isnan(values)
-        count = seen.sum(1).double()
-        total = (self.rows + count).clamp_min(1)
+    def observe(self, x: Tensor, weights: Tensor | None = None) -> None:
+        """Add rows (N, features, …) to what is known of their scale; a NaN is missing. A row counts for one, or for
+        its weight."""
+        values = x.detach().cpu().double().transpose(0, 1)
+        seen = (~torch.isnan(values)).double()
+        if weights is not None:
+            seen = seen * weights.detach().cpu().double().view(-1, *(1,) * (x.ndim - 2))
+        values, seen = values.flatten(1), seen.flatten(1)
+        count = seen.sum(1)
+        total = (self.rows + count).clamp_min(torch.finfo(torch.float64).tiny)
         # the two halves' means and spreads, joined (Chan, Golub and LeVeque 1983)
-        delta = torch.where(count > 0, values.nansum(1) / count.clamp_min(1) - self.mean, 0.0)
-        within = (values - (self.mean + delta)[:, None]).square().nansum(1)
+        delta = torch.where(count > 0, (values * seen).nansum(1) / count - self.mean, 0.0)
+        within = ((values - (self.mean + delta)[:, None]).square() * seen).nansum(1)
         self.squares = self.squares + within + delta.square() * self.rows * count / total
         self.mean = self.mean + delta * count / total
         self.rows = self.rows + count

@@ -33,7 +33,7 @@ from torch import Tensor
 from torchtagi.checks import require_labels
 from torchtagi.gaussian import Gaussian
 from torchtagi.likelihoods.link import LabelLikelihood
-from torchtagi.likelihoods.observation import Message, observe, require_output
+from torchtagi.likelihoods.observation import require_output
 from torchtagi.prediction import ClassPrediction
 
 FEW = 128  # classes; up to here one product with the dense tree is faster than a walk down its levels
@@ -97,12 +97,9 @@ class HierarchicalClassification(LabelLikelihood):
         labels = labels.long()
         return nodes.index_select(0, labels), signs.index_select(0, labels)
 
-    def message(self, z: Gaussian, y: Tensor) -> Message:
+    def targets(self, z: Gaussian, y: Tensor) -> tuple[Tensor, Tensor | None]:
         target = torch.zeros_like(z.mean).scatter_(1, *self.paths(self.check(z, y), z.mean))
-        observed = target.bool()
-        if self.training and self.follows_messages:
-            self.score_link(z, y, new=False)
-        return observe(z, target, self.training_noise_var(z, target, observed), observed)
+        return target, target.bool()
 
     def predict(self, z: Gaussian) -> ClassPrediction:
         require_output("z", z, self.outputs)

@@ -13,7 +13,8 @@ and from e², whose prior is N(n, 3w + 2n²), to b with gain K = w/(3w + 2n²):
 
     Δn = K (E[e²|y] − n),  Δw = K² (var[e²|y] − 3w − 2n²);   the message is −Δn/w, −Δw/w²
 
-A NaN target is missing.
+A sample of weight k has the noise n/k in the messages to z and e, as in `observation`. Its e² is the mean of k
+equal ones, whose prior is N(n, w + 2 (w + n²)/k). A NaN target is missing.
 """
 
 from __future__ import annotations
@@ -33,14 +34,15 @@ class HeteroscedasticRegression(Observer):
 
     def message(self, z: Gaussian, y: Tensor) -> Message:
         signal, noise = self.check(z, y)
-        n, w = noise.mean, noise.variance
-        precision = (signal.variance + n).reciprocal()
+        n, w, k = noise.mean, noise.variance, self.weights_like(y)
+        own = n / k
+        precision = (signal.variance + own).reciprocal()
         observed = ~torch.isnan(y)
         r = torch.where(observed, y - signal.mean, 0.0)
-        error = n * r * precision
-        error_var = n - n.square() * precision
-        prior_var = 3 * w + 2 * n.square()
-        # Δn/w = K/w (…) with K/w = 1/(3w + 2n²): no division by a w that may be tiny
+        error = own * r * precision
+        error_var = own - own.square() * precision
+        prior_var = (1 + 2 / k) * w + 2 / k * n.square()
+        # Δn/w = K/w (…) with K/w = 1/prior_var: no division by a w that may be tiny
         dn = (error.square() + error_var - n) / prior_var
         dw = (2 * error_var.square() + 4 * error_var * error.square() - prior_var) / prior_var.square()
         losses = 0.5 * (r.square() * precision - precision.log() + LOG_TWO_PI)
@@ -50,8 +52,8 @@ class HeteroscedasticRegression(Observer):
             return torch.where(observed[..., None], pair, 0.0).flatten(-2)
 
         gradient, curvature = interleaved(-r * precision, -dn), interleaved(precision, -dw)
-        in_var = 0.5 * (precision - (r * precision).square())  # of the loss, in v as in n
-        derivatives = interleaved(-r * precision, in_var), interleaved(in_var, torch.zeros_like(in_var))
+        in_var = 0.5 * (precision - (r * precision).square())  # of the loss, in v as in n/k
+        derivatives = interleaved(-r * precision, in_var / k), interleaved(in_var, torch.zeros_like(in_var))
         return Message(torch.where(observed, losses, 0.0).sum(), gradient, curvature, derivatives)
 
     def predict(self, z: Gaussian) -> Gaussian:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from torchtagi.gaussian import Gaussian
-from torchtagi.likelihoods.observation import Likelihood
+from torchtagi.likelihoods.observation import Likelihood, Message
 
 STEP = math.sqrt(2)
 CANDIDATES = tuple(0.025 * STEP**k for k in range(14))  # √R: 0.025 … 2.3, far below and above the labels' ±1
@@ -42,6 +42,12 @@ class LabelLikelihood(Likelihood):
         super().__init__(noise_std, learn_noise)
         self.register_buffer("link_scores", torch.zeros(len(SCALES), len(CANDIDATES)) if learn_noise else None)
         self.register_buffer("labels_seen", torch.zeros(()) if learn_noise else None)
+
+    def message(self, z: Gaussian, y: Tensor) -> Message:
+        message = super().message(z, y)
+        if self.training and self.follows_messages:
+            self.score_link(z, y, new=False)
+        return message
 
     def log_prob_at(self, margin: Tensor, labels: Tensor) -> Tensor:
         """log P(label), one for each sample, from the margins m/√(c v + R) of the outputs; dimensions in front of
@@ -69,14 +75,18 @@ class LabelLikelihood(Likelihood):
         noise_var = torch.tensor(CANDIDATES, dtype=z.dtype, device=z.device).square().view(-1, *ones)
         scales = torch.tensor(SCALES if new else SCALES[:1], dtype=z.dtype, device=z.device).view(-1, 1, *ones)
         margins = z.mean / (scales * z.variance + noise_var).sqrt()
-        scores = -self.log_prob_at(margins, labels).mean(-1).to(self.link_scores.dtype)
+        log_probs, count = self.log_prob_at(margins, labels), float(len(labels))
+        if self.weights is not None:
+            shares, count = self.weights / self.weights.mean(), self.weights.sum().item()
+            log_probs = log_probs * shares.to(log_probs)
+        scores = -log_probs.mean(-1).to(self.link_scores.dtype)
         if not bool(torch.isfinite(scores).all()):  # an output far out of range says nothing of the link
             return
         if not new:
             scores = torch.cat([scores, (scores + 1).expand(len(SCALES) - 1, -1)])
-        self.labels_seen += len(labels)
-        window = min(max(self.labels_seen.item() / 2, len(labels)), MEMORY)
-        self.link_scores.lerp_(scores, min(1.0, len(labels) / window))
+        self.labels_seen += count
+        window = min(max(self.labels_seen.item() / 2, count), MEMORY)
+        self.link_scores.lerp_(scores, min(1.0, count / window))
 
     @property
     def predictive_noise_var(self) -> Tensor:

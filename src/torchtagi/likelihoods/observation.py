@@ -6,7 +6,8 @@ Its first and second derivatives in m are the message handed backward:
 
     gradient  (m − y)/(v + R)          curvature  1/(v + R)
 
-An entry that is not observed sends no message and adds nothing to the loss.
+An entry that is not observed sends no message and adds nothing to the loss. A sample of weight w counts for w
+observations: N(y; z, R)^w is N(y; z, R/w) but for a factor without z, so its noise is R/w.
 
 Evidence is an expectation over z, so it obeys the heat equation in (m, v), and the derivative of the loss in v
 follows from the other two: ½ (curvature − gradient²). Ordinary tensors in front of Gaussian layers get it.
@@ -101,6 +102,14 @@ class Observer(nn.Module):
 
     repeats = False
     """Whether what is observed now has been learned before."""
+    weights: Tensor | None = None
+    """For how many observations each sample of a batch counts, positive numbers; None: for one."""
+
+    def weights_like(self, values: Tensor) -> Tensor | float:
+        """The weights, to be multiplied with what has samples in its first dimension."""
+        if self.weights is None:
+            return 1.0
+        return self.weights.to(values).view(-1, *(1,) * (values.ndim - 1))
 
     def message(self, z: Gaussian, y: Tensor) -> Message:
         """What y says about the outputs z; called once a batch, without gradients."""
@@ -179,7 +188,7 @@ class Likelihood(Observer):
 
         A learned noise is what the errors hold beyond the predicted variance, mean r² − mean v, over the later half
         of all observations and over about 1,600 at most; of each output apart where `noise_std` is one number for
-        each. A batch whose errors are larger than that counts as noisier still.
+        each. A batch whose errors are larger than that counts as noisier still. A sample of weight w is w of them.
 
         Errors of repeats are smaller than those of new observations will be: with a posterior variance v at the
         observation, E[r²] = R − v instead of R + v. So predictions assume a noise of mean r² then, the least that
@@ -187,17 +196,19 @@ class Likelihood(Observer):
         """
         noise_var = self.learned_noise_var
         if self.residual_var is None or not self.training:
-            return noise_var
+            return self.divided_by_weights(noise_var, z)
         assert self.error_var is not None
         assert self.own_var is not None
         assert self.errors_seen is not None
         square = (target - z.mean).square()
         seen = torch.ones_like(square) if observed is None else observed.to(square.dtype)
+        if self.weights is not None:
+            seen = seen * self.weights_like(seen)
         axes = tuple(range(square.ndim - noise_var.ndim))
         count = seen.sum(axes)
 
         def mean(values: Tensor) -> Tensor:
-            return (torch.where(seen > 0, values, 0.0).sum(axes) / count).to(noise_var.dtype)
+            return (torch.where(seen > 0, values * seen, 0.0).sum(axes) / count).to(noise_var.dtype)
 
         error_var, own_var = mean(square), mean(z.variance)
         # A square may overflow where the error does not, and there may be no observation: neither says anything.
@@ -211,7 +222,18 @@ class Likelihood(Observer):
         self.residual_var.lerp_(batch_var, share)
         self.error_var.lerp_(error_var, share)
         self.own_var.lerp_(own_var, share)
-        return torch.maximum(self.learned_noise_var, batch_var)
+        return self.divided_by_weights(torch.maximum(self.learned_noise_var, batch_var), z)
+
+    def divided_by_weights(self, noise_var: Tensor, z: Gaussian) -> Tensor:
+        return noise_var if self.weights is None else (noise_var / self.weights_like(z.mean)).expand_as(z.mean)
+
+    def targets(self, z: Gaussian, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What y says of each output, and which of them it is about (None: of all)."""
+        raise AssertionError("each likelihood says what its data are observations of")
+
+    def message(self, z: Gaussian, y: Tensor) -> Message:
+        target, observed = self.targets(z, y)
+        return observe(z, target, self.training_noise_var(z, target, observed), observed)
 
     def config(self) -> dict[str, Any]:
         """The constructor's arguments, for checkpoints."""

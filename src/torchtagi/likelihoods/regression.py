@@ -7,15 +7,14 @@ from torch import Tensor
 
 from torchtagi.gaussian import Gaussian
 from torchtagi.likelihoods.link import LabelLikelihood
-from torchtagi.likelihoods.observation import Likelihood, Message, observe, require_output, require_targets
+from torchtagi.likelihoods.observation import Likelihood, require_output, require_targets
 
 
 class Regression(Likelihood):
     """y = z + e, e ~ N(0, noise_std²); `noise_std` is one number or one for each output."""
 
-    def message(self, z: Gaussian, y: Tensor) -> Message:
-        observed = self.check(z, y)
-        return observe(z, y, self.training_noise_var(z, y, observed), observed)
+    def targets(self, z: Gaussian, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        return y, self.check(z, y)
 
     def predict(self, z: Gaussian) -> Gaussian:
         """N(m, c v + R): the epistemic part of the variance and the noise."""
@@ -40,11 +39,8 @@ class Regression(Likelihood):
 class Binary(LabelLikelihood):
     """A label −1 or +1, taken as a noisy observation of the output; P(+1) = Φ(m/√(c v + R))."""
 
-    def message(self, z: Gaussian, y: Tensor) -> Message:
-        target = self.check(z, y)
-        if self.training and self.follows_messages:
-            self.score_link(z, target, new=False)
-        return observe(z, target, self.training_noise_var(z, target, None), None)
+    def targets(self, z: Gaussian, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        return self.check(z, y), None
 
     def predict(self, z: Gaussian) -> Tensor:
         """The probability of +1, one for each output."""

@@ -1,0 +1,305 @@
+"""A joint Gaussian over all weights of a small network: the diagonal's approximation left out.
+
+m and P are the mean and the covariance of all weights. A chunk of observations y with noise R has output means f
+and a Jacobian J at m, a row for each output of each sample. Linearised there, conditioning is exact:
+
+    A = J P Jᵀ + R,        m⁺ = m + P Jᵀ A⁻¹ (y − f),        P⁺ = P − P Jᵀ A⁻¹ J P
+
+That is how new observations are learned. Where the errors are larger than predicted, λ = rᵀA⁻¹r/n > 1, the noise is
+raised by (λ − 1) times the mean of A's diagonal, as the coherent rule does (`inference.update`).
+
+In later epochs observations come again, and repeats replace. The epoch's sites are linearised anew while the means
+move; at its end they take the place of the last epoch's, all at once:
+
+    P = (Λ₀ + Σ JᵀJ/R)⁻¹,        m⁺ = m + P Jᵀ A⁻¹ r + κ (n/N) P Λ₀ (m₀ − m)   for each chunk of n of N
+
+κ = R/(v + R) shortens the pull to the prior as A⁻¹ shortens the messages. The last epoch looks without moving: its
+mean is the average of the iterates, and all sites are those at it. What is left is Laplace's posterior of the
+linearised model.
+
+Noise and prior maximise its evidence (MacKay 1992), one step of expectation–maximisation an epoch. With γ, the
+number of weights that the data determine,
+
+    R = Σ r²/(N − γ),   γ = tr(P Σ JᵀJ)/R,        s₀ ← √(s₀ · mean((m − m₀)² + P_ii))
+
+R is that of each target, s₀ that of each tensor; in the first layer that of each input, so that inputs without use
+fade out (automatic relevance determination, MacKay 1994). The prior's mean is 0, but for weights whose prior was
+given.
+
+All of it is in float64, whatever the network's dtype: information and prior differ by many orders of magnitude.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchtagi.gaussian import Gaussian, as_gaussian
+from torchtagi.nn.affine import Linear
+from torchtagi.nn.layer import Layer
+from torchtagi.nn.mean_pass import mean_pass
+from torchtagi.nn.norm import BatchNorm2d
+from torchtagi.parameter import GaussianParameter, gaussian_parameters
+
+CHUNK = 64  # conditioning is joint, so only the linearisation asks for small chunks: results/ablation/joint.jsonl
+LARGEST = 1_500  # weights up to which `auto` takes it: docs/measurements.md has the times
+FADED = 0.25  # the share of the prior that may fade under a horizon until it is put back
+ITERATIONS, CLOSE = 20, 1e-3  # of the noise's fixed point at the end of a fit
+
+
+def why_not(net: nn.Module) -> str | None:
+    """What keeps a network from a joint covariance; None if nothing does."""
+    layers = [part for part in net.modules() if isinstance(part, Linear)]
+    if {id(part) for part in gaussian_parameters(layers)} != {id(part) for part in gaussian_parameters([net])}:
+        return "has weights in other layers than Linear"
+    if any(isinstance(part, BatchNorm2d) for part in net.modules()):
+        return "has a batch norm, which makes samples depend on each other"
+    if any(isinstance(part, Layer) and part.mean_needs_var() for part in net.modules()):
+        return "has an activation whose mean depends on its input's variance"
+    return None
+
+
+def weights_of(net: nn.Module) -> int:
+    return sum(part.mean.numel() for part in gaussian_parameters([net]))
+
+
+class Joint(nn.Module):
+    """The joint covariance of the weights of `net`, whose means are in its parameters; so are its diagonal's
+    entries, as their variances. Its buffers are its whole state."""
+
+    net: nn.Module
+    covariance: Tensor
+    information: Tensor
+    squares: Tensor
+    counts: Tensor
+    prior_mean: Tensor
+    prior_var: Tensor
+    faded: Tensor
+    started: Tensor
+
+    def __init__(self, net: nn.Module, targets: int) -> None:
+        super().__init__()
+        object.__setattr__(self, "net", net)  # not a part of this module: it is saved on its own
+        self.parts = ordered_parameters(net)
+        size = weights_of(net)
+        options: dict[str, Any] = {"dtype": torch.float64, "device": self.parts[0].mean.device}
+        self.register_buffer("covariance", torch.zeros(size, size, **options))
+        self.register_buffer("information", torch.zeros(targets, size, size, **options))
+        self.register_buffer("squares", torch.zeros(targets, **options))
+        self.register_buffer("counts", torch.zeros(targets, **options))
+        self.register_buffer("prior_mean", torch.zeros(size, **options))
+        self.register_buffer("prior_var", torch.zeros(size, **options))
+        self.register_buffer("faded", torch.zeros((), **options))
+        self.register_buffer("started", torch.zeros((), dtype=torch.bool, device=options["device"]))
+
+    @torch.no_grad()
+    def start(self) -> None:
+        """Take the network's parameters for the prior. Where they are not given, its mean becomes 0, its variance
+        the second moment: the means only make units differ."""
+        self.covariance.copy_(torch.diag(self.flat("var")))
+        own = torch.cat([torch.full((part.mean.numel(),), part.given or part.learned) for part in self.parts])
+        own = own.to(self.prior_mean.device)
+        mean, var = self.flat("mean"), self.flat("var")
+        pairs = zip(*self.split(mean, var), strict=True)
+        moment = torch.cat([(m.square().mean() + v.mean()).expand_as(m) for m, v in pairs])
+        self.prior_mean.copy_(torch.where(own, mean, 0.0))
+        self.prior_var.copy_(torch.where(own, var, moment))
+        self.started.fill_(True)
+
+    def flat(self, name: str) -> Tensor:
+        """Means or variances of all weights, in one vector."""
+        return torch.cat([getattr(part, name).detach().flatten() for part in self.parts]).double()
+
+    def split(self, *vectors: Tensor) -> list[Sequence[Tensor]]:
+        sizes = [part.mean.numel() for part in self.parts]
+        return [vector.split(sizes) for vector in vectors]
+
+    def write(self, name: str, values: Tensor) -> None:
+        for part, piece in zip(self.parts, self.split(values)[0], strict=True):
+            tensor: Tensor = getattr(part, name)
+            tensor.copy_(piece.view_as(tensor))
+            part.learned = True
+
+    def predict(self, net: nn.Module, x: Tensor | Gaussian) -> Gaussian:
+        """The outputs of `net`, this network or its average: its means, and J P Jᵀ's diagonal."""
+        mean, jacobian, input_var = linearised(net, x)
+        with torch.no_grad():
+            var = ((jacobian.double() @ self.covariance) * jacobian).sum(-1) + input_var
+            return Gaussian.trusted(mean, var.clamp_min(0).to(mean.dtype))
+
+    def linearise(self, x: Tensor | Gaussian) -> Linearisation:
+        mean, jacobian, input_var = linearised(self.net, x)
+        with torch.no_grad():
+            rows = jacobian.double().flatten(0, 1)
+            gain = self.covariance @ rows.T
+            output_cov = rows @ gain
+            var = output_cov.diagonal().view_as(mean) + input_var
+            z = Gaussian.trusted(mean, var.to(mean.dtype))
+            return Linearisation(z, rows, gain, output_cov, input_var)
+
+    @torch.no_grad()
+    def condition(
+        self,
+        at: Linearisation,
+        y: Tensor,
+        noise_var: Tensor,
+        weights: Tensor | float = 1.0,
+        repeats: float | None = None,
+        moves: bool = True,
+    ) -> float:
+        """Learn y (N, targets), NaN where nothing was observed, with a noise for each target; returns λ.
+
+        A sample of weight w counts for w observations; its noise is given as R/w. `repeats` says that these are
+        some of so many observations that have been learned before; the means may then stay where they are.
+        """
+        seen = ~torch.isnan(y)
+        observed = seen.flatten()
+        error = torch.where(seen, y.double() - at.z.mean.double(), 0.0).flatten()
+        counts = torch.as_tensor(weights, dtype=torch.float64, device=y.device).expand_as(y).flatten() * observed
+        noise = (noise_var.double() + at.input_var).expand_as(y).flatten()
+        gain = at.gain * observed
+        total = at.output_cov * observed * observed[:, None] + torch.diag(torch.where(observed, noise, 1.0))
+        observations = observed.sum().clamp_min(1)
+        factor = torch.linalg.cholesky(total)
+        solved = torch.cholesky_solve(error[:, None], factor)
+        surprise = float((error @ solved[:, 0]) / observations)
+        if surprise > 1:
+            total.diagonal().add_((surprise - 1) * (total.diagonal() * observed).sum() / observations)
+            factor = torch.linalg.cholesky(total)
+            solved = torch.cholesky_solve(error[:, None], factor)
+        mean, change = self.flat("mean"), (gain @ solved)[:, 0]
+        if repeats is None:
+            half = torch.linalg.solve_triangular(factor, gain.T, upper=False)
+            self.covariance.addmm_(half.T, half, alpha=-1)
+            self.write("mean", mean + change)
+            self.write("var", self.covariance.diagonal())
+            return surprise
+        targets = y.shape[1]
+        for target in range(targets):
+            rows, count = at.rows[target::targets], counts[target::targets]
+            self.information[target].addmm_(rows.T, rows * count[:, None])
+            self.squares[target] += (count * error[target::targets].square()).sum()
+            self.counts[target] += count.sum()
+        if moves:
+            own_var = (at.output_cov.diagonal() * observed).sum()
+            noise_share = (noise * observed).sum() / ((noise * observed).sum() + own_var)
+            prior = self.covariance @ ((self.prior_mean - mean) / self.prior_var)
+            self.write("mean", mean + change + noise_share * (len(y) / repeats) * prior)
+        return surprise
+
+    @torch.no_grad()
+    def replace_sites(self, noise_var: Tensor, learn_noise: bool, least: Tensor, last: bool) -> Tensor:
+        """The end of an epoch of repeats: its sites in the place of the last one's; the noise of each target, not
+        less than `least`, and the prior learned. Returns the noise; at the last epoch's end at its fixed point, and
+        the prior as it was."""
+        if not bool((self.counts > 0).any()):
+            return noise_var
+        noise = noise_var.double()
+        for _ in range(ITERATIONS if last else 1):
+            self.invert(noise)
+            if not learn_noise:
+                break
+            determined = (self.covariance * self.information).sum((1, 2)) / noise  # γ
+            found = self.squares / (self.counts - determined).clamp_min(1)
+            if not last:  # as slow as expectation–maximisation, because errors of moving means are too large
+                found = (self.squares + determined * noise) / self.counts.clamp_min(1)
+            before, noise = noise, torch.where(self.counts > 0, torch.maximum(found, least.double()), noise)
+            if bool(((noise / before).log().abs() < CLOSE).all()):
+                break
+        if not last:
+            self.learn_prior()
+        self.invert(noise)
+        self.write("var", self.covariance.diagonal())
+        for sums in (self.information, self.squares, self.counts):
+            sums.zero_()
+        return noise.to(noise_var)
+
+    def invert(self, noise: Tensor) -> None:
+        precision = (self.information / noise[:, None, None]).sum(0)
+        precision.diagonal().add_(1 / self.prior_var)
+        self.covariance.copy_(torch.cholesky_inverse(torch.linalg.cholesky(precision)))
+
+    def learn_prior(self) -> None:
+        """√(s₀ · mean((m − m₀)² + P_ii)), the geometric mean of old and new."""
+        moments = (self.flat("mean") - self.prior_mean).square() + self.covariance.diagonal()
+        pieces = []
+        for number, (part, moment) in enumerate(zip(self.parts, self.split(moments)[0], strict=True)):
+            by_row = moment.view(part.mean.shape[0], -1)
+            pooled = by_row.mean(0, keepdim=True) if number == 0 else by_row.mean()
+            pieces.append(pooled.expand_as(by_row).flatten())
+        learned = (self.prior_var * torch.cat(pieces)).sqrt()
+        given = torch.cat([torch.full((part.mean.numel(),), part.given) for part in self.parts])
+        self.prior_var.copy_(torch.where(given.to(learned.device), self.prior_var, learned))
+
+    @torch.no_grad()
+    def fade(self, share: float) -> None:
+        """Let a share of what was learned fade, Λ⁺ = (1 − f)Λ + f Λ₀; the prior's part is put back now and then."""
+        share = min(share, 0.5)
+        self.covariance /= 1 - share
+        self.faded.copy_(1 - (1 - self.faded) * (1 - share))
+        if self.faded >= FADED:
+            size = len(self.covariance)
+            eye = torch.eye(size, dtype=torch.float64, device=self.covariance.device)
+            shrunk = torch.linalg.solve(eye + self.faded * self.covariance / self.prior_var, self.covariance)
+            self.covariance.copy_((shrunk + shrunk.T) / 2)
+            self.faded.zero_()
+        self.write("var", self.covariance.diagonal())
+
+
+@dataclass(frozen=True, eq=False)
+class Linearisation:
+    """A network at some inputs: its outputs z, the rows of J, P Jᵀ, J P Jᵀ, and what uncertain inputs add."""
+
+    z: Gaussian
+    rows: Tensor
+    gain: Tensor
+    output_cov: Tensor
+    input_var: Tensor
+
+
+def ordered_parameters(net: nn.Module) -> list[GaussianParameter]:
+    """Weight and bias of each layer, in the order in which `linearised` has their columns."""
+    layers = [part for part in net.modules() if isinstance(part, Linear)]
+    return [part for layer in layers for part in (layer.weight, layer.bias) if part is not None]
+
+
+def linearised(net: nn.Module, x: Tensor | Gaussian) -> tuple[Tensor, Tensor, Tensor]:
+    """The outputs' means (N, targets), their derivatives in all weights (N, targets, weights), and the variance
+    that uncertain inputs add to them. A mean pass says them: the derivative in a layer's weights is the product of
+    the derivative in its outputs and of its inputs."""
+    layers = [part for part in net.modules() if isinstance(part, Linear)]
+    calls: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+
+    def note(layer: nn.Module, args: tuple[Any, ...], output: Gaussian) -> None:
+        if layer in calls or output.mean.ndim != 2:
+            raise ValueError(
+                'covariance="full" needs a network that calls each Linear once, on rows of features; use "diagonal"'
+            )
+        calls[layer] = as_gaussian(args[0]).mean.detach(), output.mean
+
+    inputs = as_gaussian(x)
+    hooks = [layer.register_forward_hook(note) for layer in layers]
+    try:
+        with torch.enable_grad(), mean_pass():
+            start = inputs.mean.detach().requires_grad_()
+            mean = net(Gaussian.trusted(start, None)).mean
+    finally:
+        for hook in hooks:
+            hook.remove()
+    outputs = [calls[layer][1] for layer in layers]
+    rows, input_vars = [], []
+    for target in range(mean.shape[1]):
+        keep = target + 1 < mean.shape[1]
+        to_input, *to_outputs = torch.autograd.grad(mean[:, target].sum(), [start, *outputs], retain_graph=keep)
+        columns = []
+        for layer, slope in zip(layers, to_outputs, strict=True):
+            columns.append((slope[:, :, None] * calls[layer][0][:, None, :]).flatten(1))
+            if layer.bias is not None:
+                columns.append(slope)
+        rows.append(torch.cat(columns, 1))
+        input_vars.append((to_input.square() * inputs.variance).flatten(1).sum(1))
+    return mean.detach(), torch.stack(rows, 1), torch.stack(input_vars, 1)

@@ -1,0 +1,249 @@
+"""The joint covariance against dense conditioning written out, autograd's Jacobians, Hamiltonian Monte Carlo and
+its own file."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+import torchtagi as tagi
+from torchtagi.inference import joint
+
+
+def small_net(*sizes: int, seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    layers: list[nn.Module] = []
+    for before, after in pairwise(sizes):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def linear_data(rows: int, inputs: int = 3, noise: float = 0.3, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(rows, inputs, generator=generator)
+    weight = torch.arange(1.0, inputs + 1)
+    return x, x @ weight + 0.5 + noise * torch.randn(rows, generator=generator)
+
+
+def curve(rows: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    x = 4 * torch.rand(rows, 2, generator=generator) - 2
+    return x, torch.sin(2 * x[:, 0]) + 0.1 * torch.randn(rows, generator=generator)
+
+
+def dense_posterior(
+    x: torch.Tensor, y: torch.Tensor, noise_var: torch.Tensor, mean: torch.Tensor, var: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of y = [x, 1] w + e, e ~ N(0, noise_var), by its normal equations."""
+    rows = torch.cat([x, torch.ones(len(x), 1)], 1).double()
+    precision = torch.diag(1 / var) + rows.T @ (rows / noise_var[:, None])
+    covariance = torch.linalg.inv(precision)
+    return covariance @ (mean / var + rows.T @ (y.double() / noise_var)), covariance
+
+
+def standardised(x: torch.Tensor) -> torch.Tensor:
+    return (x - x.mean(0)) / x.std(0)
+
+
+def start_of(model: tagi.Regressor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and variance that the model begins with at these data."""
+    model.observe(x, y)
+    model.scale_of_x.settled = model.scale_of_y.settled = True
+    model.calibrate(model.prepared(x))
+    assert model.joint is not None
+    return model.joint.flat("mean"), model.joint.flat("var")
+
+
+@pytest.mark.parametrize("batch", [1, 7, 200])
+def test_new_observations_give_the_dense_posterior_of_a_linear_model(batch: int) -> None:
+    x, y = linear_data(50)
+    model = tagi.Regressor(nn.Linear(3, 1), noise=30.0)  # so large that no batch surprises
+    prior = start_of(model, x, y)
+    for start in range(0, len(x), batch):
+        model.update(x[start : start + batch], y[start : start + batch])
+    noise_var = torch.full((50,), (30.0 / float(y.std())) ** 2, dtype=torch.float64)
+    mean, covariance = dense_posterior(standardised(x), standardised(y), noise_var, *prior)
+    assert model.joint is not None
+    torch.testing.assert_close(model.joint.flat("mean"), mean, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(model.joint.covariance, covariance, atol=1e-6, rtol=1e-4)
+
+
+def test_weights_are_repeated_observations_and_missing_ones_are_none() -> None:
+    x, y = linear_data(20)
+    y = torch.stack([y, 2 * y - x[:, 0]], 1)
+    models = [tagi.Regressor(nn.Sequential(nn.Linear(3, 2)), noise=30.0) for _ in range(3)]
+    for model in models[1:]:
+        model.net.load_state_dict(models[0].net.state_dict())
+    for model in models:
+        start_of(model, x, y)
+    weights = torch.ones(20)
+    weights[:5] = 2
+    models[0].update(x, y, weights)
+    models[1].update(torch.cat([x, x[:5]]), torch.cat([y, y[:5]]))
+    assert models[0].joint is not None
+    assert models[1].joint is not None
+    torch.testing.assert_close(models[0].joint.flat("mean"), models[1].joint.flat("mean"), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(models[0].joint.covariance, models[1].joint.covariance, atol=1e-9, rtol=1e-6)
+    holes = y.clone()
+    holes[:, 1] = math.nan
+    before = models[2].joint.covariance.clone() if models[2].joint is not None else None
+    models[2].update(x, holes)
+    assert models[2].joint is not None
+    after, parts = models[2].joint.covariance, [slice(3, 6), slice(7, 8)]  # the second target's weights and bias
+    assert before is not None
+    for part in parts:
+        diagonal = torch.diag(models[2].joint.prior_var)  # has the same zeros as what it began with
+        assert torch.equal(after[part, part] != 0, diagonal[part, part] != 0)
+    assert (after.diagonal()[:3] < models[2].joint.prior_var[:3]).all()
+
+
+def test_epochs_of_a_linear_model_end_at_its_posterior() -> None:
+    """Sites replaced by the same sites: noise and prior apart, which are learned, it is the posterior of one
+    pass."""
+    x, y = linear_data(60, noise=1.0)
+    model = tagi.Regressor(nn.Linear(3, 1))
+    model.fit((x, y), epochs=30, batch_size=16, progress=False, seed=0)
+    assert model.joint is not None
+    noise_var = model.likelihood.learned_noise_var.double().expand(60)
+    zeros = torch.zeros(4, dtype=torch.float64)
+    mean, covariance = dense_posterior(standardised(x), standardised(y), noise_var, zeros, model.joint.prior_var)
+    torch.testing.assert_close(model.joint.covariance, covariance, atol=1e-8, rtol=1e-4)
+    error = (model.joint.flat("mean") - mean).abs() / covariance.diagonal().sqrt()
+    assert error.max() < 0.2  # the average of the last iterates, in posterior standard deviations
+    determined = 4 - (covariance.diagonal() / model.joint.prior_var).sum()
+    rows = torch.cat([standardised(x), torch.ones(60, 1)], 1).double()
+    residual = standardised(y).double() - rows @ model.joint.flat("mean")
+    expected = residual.square().sum() / (60 - determined)
+    torch.testing.assert_close(noise_var[0], expected, atol=0, rtol=0.02)
+
+
+@pytest.mark.parametrize("targets", [1, 3])
+def test_linearisation_is_autograds(targets: int) -> None:
+    net = tagi.convert(small_net(4, 6, 5, targets))
+    x = torch.randn(7, 4)
+    mean, jacobian, input_var = joint.linearised(net, tagi.Gaussian(x, torch.full_like(x, 0.1)))
+    parts = joint.ordered_parameters(net)
+    sizes = [part.mean.numel() for part in parts]
+
+    def outputs(flat: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+        pieces = [piece.view_as(part.mean) for piece, part in zip(flat.split(sizes), parts, strict=True)]
+        for layer in range(3):
+            inputs = inputs @ pieces[2 * layer].T + pieces[2 * layer + 1]
+            inputs = inputs.relu() if layer < 2 else inputs
+        return inputs
+
+    flat = torch.cat([part.mean.detach().flatten() for part in parts])
+    torch.testing.assert_close(mean, outputs(flat, x))
+    expected = torch.autograd.functional.jacobian(lambda flat: outputs(flat, x), flat)
+    torch.testing.assert_close(jacobian, expected, atol=1e-6, rtol=1e-5)
+    for row in range(7):
+        slopes = torch.autograd.functional.jacobian(lambda one: outputs(flat, one), x[row])
+        torch.testing.assert_close(input_var[row], 0.1 * slopes.square().sum(1), atol=1e-6, rtol=1e-5)
+
+
+def test_predicted_variance_is_that_of_drawn_weights() -> None:
+    """Monte Carlo over the joint posterior; many data, so that linearising is right."""
+    x, y = curve(600)
+    model = tagi.Regressor(small_net(2, 20, 1))
+    model.fit((x, y), epochs=10, batch_size=64, progress=False, seed=0)
+    assert model.joint is not None
+    inside = x[:50] * 0.9
+    predicted = model.predict(inside)
+    draws = torch.distributions.MultivariateNormal(
+        model.joint.flat("mean"), covariance_matrix=model.joint.covariance
+    ).sample((4000,))
+    first, bias, second, last = (
+        model.joint.split(draws.T)[0]
+        if False
+        else [piece.T for piece in draws.T.split([part.mean.numel() for part in model.joint.parts])]
+    )
+    scaled = model.prepared(inside).double()
+    hidden = torch.relu(torch.einsum("nd,shd->snh", scaled, first.view(-1, 20, 2)) + bias[:, None, :])
+    outputs = torch.einsum("snh,sh->sn", hidden, second) + last
+    spread = outputs.std(0) * float(model.scale_of_y.std)
+    ratio = spread / predicted.epistemic.sqrt().double()
+    assert 0.9 < float(ratio.mean()) < 1.1
+    assert float(ratio.min()) > 0.7
+    assert float(ratio.max()) < 1.4
+
+
+def test_ten_thousand_steps_leave_a_covariance() -> None:
+    model = tagi.Regressor(small_net(2, 10, 1))
+    x, y = curve(10_000)
+    model.update(x[:100], y[:100])
+    for row in range(100, 10_000):
+        model.update(x[row : row + 1], y[row : row + 1])
+    assert model.joint is not None
+    covariance = model.joint.covariance
+    torch.testing.assert_close(covariance, covariance.T, atol=1e-12, rtol=1e-9)
+    assert torch.linalg.eigvalsh(covariance).min() > 0
+    assert model.evaluate(*curve(500, seed=1))["rmse"] < 0.13  # the noise is 0.1
+
+
+def test_horizon_bounds_the_covariance_by_the_prior() -> None:
+    model = tagi.Regressor(nn.Linear(3, 1), horizon=50)
+    x, y = linear_data(20)
+    x[:, 2] = 0.0  # says nothing of the third weight
+    for _ in range(60):
+        model.update(x, y)
+    assert model.joint is not None
+    var, prior = model.joint.covariance.diagonal(), model.joint.prior_var
+    assert 0.7 < float(var[2] / prior[2]) < 1.4
+    assert (var[:2] < 0.05 * prior[:2]).all()
+
+
+def test_resumed_to_the_bit_and_loaded(tmp_path) -> None:
+    x, y = curve(200)
+    path = tmp_path / "model.safetensors"
+
+    def model() -> tagi.Regressor:
+        return tagi.Regressor(small_net(2, 15, 1))
+
+    whole = model()
+    whole.fit((x, y), epochs=5, batch_size=64, progress=False, seed=3)
+    stopped, seen = model(), 0
+
+    def stop_in_the_middle(batch: torch.Tensor) -> torch.Tensor:
+        nonlocal seen
+        seen += 1
+        if seen == 6:
+            raise KeyboardInterrupt
+        return batch
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped.fit(
+            (x, y), epochs=5, batch_size=64, progress=False, seed=3, checkpoint=path, augment=stop_in_the_middle
+        )
+    resumed = model()
+    resumed.fit((x, y), epochs=5, batch_size=64, progress=False, seed=3, checkpoint=path, resume=True)
+    assert whole.joint is not None
+    assert resumed.joint is not None
+    for name, tensor in whole.joint.state_dict().items():
+        assert torch.equal(resumed.joint.state_dict()[name], tensor), name
+    loaded = tagi.load(path)
+    assert torch.equal(loaded.predict(x).mean, whole.predict(x).mean)
+    assert torch.equal(loaded.predict(x).epistemic, whole.predict(x).epistemic)
+    assert loaded.update(x[:3], y[:3]) == whole.update(x[:3], y[:3])
+    assert torch.equal(loaded.predict(x).mean, whole.predict(x).mean)
+
+
+@pytest.mark.parametrize(
+    ("net", "options", "words"),
+    [
+        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 1)), {}, "other layers than Linear"),
+        (nn.Linear(2, 1), {"noise": "predicted"}, "predicts its noise"),
+        (nn.Linear(2, 1), {"covariance": "dense"}, "covariance must be"),
+    ],
+)
+def test_what_has_no_joint_covariance_is_refused(net: nn.Module, options: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        tagi.Regressor(net, **{"covariance": "full", **options})
+
+
+def test_auto_goes_by_size() -> None:
+    assert tagi.Regressor(nn.Linear(3, 1)).joint is not None
+    assert tagi.Regressor(nn.Linear(3, 1), covariance="diagonal").joint is None
+    assert tagi.Regressor(nn.Linear(joint.LARGEST, 1)).joint is None
+    assert tagi.Regressor(nn.Linear(joint.LARGEST, 1), covariance="full").joint is not None
