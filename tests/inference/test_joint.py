@@ -102,7 +102,7 @@ def test_weights_are_repeated_observations_and_missing_ones_are_none() -> None:
 @pytest.mark.parametrize(("batch_size", "bound"), [(16, 0.3), (60, 0.01)])
 def test_epochs_of_a_linear_model_end_at_its_posterior(batch_size: int, bound: float) -> None:
     """Sites replaced by the same sites: noise and prior apart, which are learned, it is the posterior of one
-    pass. Means that move with each batch are off by what the last batches said, in posterior standard deviations."""
+    pass. Means that move with each batch are off by what the last ones said, in posterior standard deviations."""
     x, y = linear_data(60, noise=1.0)
     model = tagi.Regressor(nn.Linear(3, 1))
     model.fit((x, y), epochs=30, batch_size=batch_size, progress=False, seed=0)
@@ -145,8 +145,8 @@ def test_linearisation_is_autograds(targets: int) -> None:
 
 
 def test_predicted_variance_is_that_of_hamiltonian_monte_carlo() -> None:
-    """A network that is not linear, at all of its weights; sampled in the coordinates in which the posterior that is
-    tested would be the standard normal."""
+    """A network that is not linear, at all of its weights; sampled in the coordinates in which the posterior that
+    is tested would be the standard normal."""
     generator = torch.Generator().manual_seed(0)
     x = 4 * torch.rand(150, 1, generator=generator) - 2
     y = torch.sin(1.5 * x[:, 0]) + 0.3 * torch.randn(150, generator=generator)

@@ -14,9 +14,9 @@ move; at its end they take the place of the last epoch's, all at once:
     P = (Λ₀ + Σ JᵀJ/R)⁻¹,        m⁺ = m + P Jᵀ A⁻¹ r + (n/N) (P − P Jᵀ A⁻¹ J P) Λ₀ (m₀ − m)   for n of N
 
 A chunk's messages are P′Jᵀr/R, with P′ the covariance that it would leave if it were new; so is its share of the
-pull to the prior, and both balance at the posterior mean, however large the chunk. The last epoch looks without moving: its
-mean is the average of the iterates, and all sites are those at it. What is left is Laplace's posterior of the
-linearised model.
+pull to the prior, and both balance at the posterior mean, however large the chunk. The last epoch looks without
+moving: its mean is the average of the iterates, and all sites are those at it. What is left is Laplace's posterior
+of the linearised model.
 
 Noise and prior maximise its evidence (MacKay 1992), one step of expectation–maximisation an epoch. With γ, the
 number of weights that the data determine,
