@@ -39,7 +39,7 @@ class TagiSetting:
     """One for all sets."""
 
     epochs: int = 40
-    batch_size: int = 16
+    batch_size: int = 64
     depth: int = 1
     """Hidden layers."""
     noise: str = "learned"
