@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from torchtagi.experiments.data import find_named
+from torchtagi.experiments.jobs.records import complete, read_rows, rows_of
 from torchtagi.experiments.uci.methods import METHODS
 from torchtagi.experiments.uci.published import SETS
-from torchtagi.experiments.uci.runner import Job, complete, jobs_of, read_rows, rows_of
+from torchtagi.experiments.uci.runner import IDENTITY, Job, jobs_of
 from torchtagi.experiments.uci.table import LABELS, Mean, mean_over
 
 SPLITS = 5
@@ -76,7 +77,7 @@ def main() -> None:
         jobs[method, setting] = [dataclasses.replace(job, setting=setting, validation=True) for job in whole]
     for row in complete(options.out, [job for each in jobs.values() for job in each], options.jobs, lambda: False):
         print(f"{row['set']}, {row['method']}, split {row['split']}: {row['seconds']} s", flush=True)
-    rows = read_rows(options.out)
+    rows = read_rows(options.out, IDENTITY)
     for (method, setting), own in jobs.items():
         usual = scores_of(rows_of(jobs[method, METHODS[method].setting], rows))
         print(f"{setting}\n    {compared(scores_of(rows_of(own, rows)), usual)}")

@@ -1,8 +1,8 @@
-"""What `tagi train` and `tagi gan` share: a progress bar, a line an epoch, a clean way out, the last lines."""
+"""What commands that learn share: a progress bar, a line an epoch or a job, a clean way out, the last lines."""
 
 import dataclasses
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -13,7 +13,10 @@ from tqdm import tqdm
 from torchtagi.experiments import data
 from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.cli.shared import console, say, value_table
+from torchtagi.experiments.compare.runner import Stopped
 from torchtagi.experiments.gan.training import GanTraining
+from torchtagi.experiments.jobs.processes import Job
+from torchtagi.experiments.jobs.records import complete
 from torchtagi.experiments.report.measures import described, epochs, shown
 from torchtagi.experiments.report.page import write_report
 from torchtagi.experiments.runs.config import RunConfig
@@ -76,6 +79,24 @@ def progress_bar(unit: str, total: int | None = None) -> tqdm:
     """For terminals only; it leaves no line behind."""
     shown_in: Any = {"file": console.file, "disable": not console.is_terminal, "dynamic_ncols": True}
     return tqdm(total=total, unit=unit, unit_scale=total is None, leave=False, **shown_in)
+
+
+def measure(
+    jobs: Sequence[Job], file: Path, processes: int, unit: str, line: Callable[[Row], str] | None = None
+) -> None:
+    """Measure what `file` lacks of these jobs, and show a line of each. A signal stops it; nothing measured is
+    lost."""
+    with locked(file.parent), interruptible() as received, progress_bar(unit, len(jobs)) as bar:
+        try:
+            for row in complete(file, jobs, processes, lambda: bool(received)):
+                bar.update()
+                if line is not None:
+                    bar.clear()
+                    console.print(line(row))
+        except Stopped:
+            if line is not None:
+                console.print(f"stopped; the same command goes on in {file.parent}")
+            raise Interrupted(128 + received[0]) from None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,9 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from torchtagi.experiments.jobs.table import Table as MeasuredTable
 from torchtagi.experiments.runs.folder import without_nan
 from torchtagi.nn.affine import PRECISIONS
 
@@ -43,6 +45,13 @@ def value_table(title: str, rows: Iterable[tuple[str, str]]) -> Table:
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def as_rich(table: MeasuredTable) -> Table:
+    shown = new_table(*table.heads, title=table.title)
+    for row in table.rows:
+        shown.add_row(*(Text(cell.text, style="bold" if cell.best else "") for cell in row))
+    return shown
 
 
 def number(text: str, least: int = 1) -> Any:

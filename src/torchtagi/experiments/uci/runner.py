@@ -1,29 +1,22 @@
-"""Many splits, measured by several processes; each is a line of one file, and is measured once.
+"""Many splits, each a job; what they measure is in one file.
 
-    splits.jsonl    a line a split: set, method, setting and the like, and what was measured
-
-The file is replaced whole, so a command killed at any moment loses no more than the splits in work.
+splits.jsonl    a line a split: set, method, setting and the like, and what was measured
 """
 
-import json
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
 import torchtagi
 from torchtagi import metrics
-from torchtagi.checkpoint import write_atomically
-from torchtagi.experiments.compare.runner import reading
 from torchtagi.experiments.data import RegressionSplit, find_named, load_uci
-from torchtagi.experiments.runs.folder import Row, read_text
+from torchtagi.experiments.runs.folder import Row
 from torchtagi.experiments.uci.methods import METHODS
 from torchtagi.experiments.uci.problem import Problem
-from torchtagi.experiments.uci.processes import in_processes
 from torchtagi.experiments.uci.published import SETS
 from torchtagi.fitting import epoch_order
 
@@ -91,54 +84,22 @@ def held_out(parts: RegressionSplit, seed: int) -> RegressionSplit:
 def jobs_of(sets: Sequence[str], methods: Sequence[str], splits: int | None) -> list[Job]:
     """The first `splits` splits of each set, or all, by each method that can learn from so many rows. Raises if
     there is no such set or method, or if data are missing."""
+    for what, named, there in (("set", sets, SETS), ("method", methods, METHODS)):
+        if not named:
+            raise ValueError(f"name at least one {what}; there are {', '.join(there)}")
     for name in methods:
         find_named("method", name, METHODS).check_installed(name)
     known = {name: load_uci(find_named("set", name, SETS), 0) for name in sets}
     return [
         Job(name, method, split, METHODS[method].setting)
-        for method in methods
+        for method in dict.fromkeys(methods)
         for name, parts in known.items()
         if len(parts.x_train) <= (METHODS[method].most_rows or len(parts.x_train))
         for split in range(min(splits or parts.n_splits, parts.n_splits))
     ]
 
 
-# ---- the file ------------------------------------------------------------------------------------------------
-
-
-def read_rows(path: Path) -> list[Row]:
-    """What is measured so far; nothing if there is no such file."""
-    if not path.is_file():
-        return []
-    with reading(path):
-        rows = [dict(json.loads(line)) for line in read_text(path).splitlines()]
-        for row in rows:
-            for name in IDENTITY:
-                row[name]  # a line that has lost it is told of here, and not where it is looked for
-        return rows
-
-
-def rows_of(jobs: Iterable[Job], rows: Iterable[Row]) -> list[Row]:
-    """What was measured for these jobs."""
-    keys = {key_of(job.identity) for job in jobs}
-    return [row for row in rows if key_of(row) in keys]
-
-
 def current(rows: Iterable[Row]) -> list[Row]:
     """Those of test parts with the settings that methods have today."""
     settings = {name: asdict(method.setting) for name, method in METHODS.items()}
     return [row for row in rows if not row["validation"] and row["setting"] == settings.get(row["method"])]
-
-
-def key_of(row: Row) -> str:
-    return json.dumps([row[name] for name in IDENTITY], sort_keys=True)
-
-
-def complete(path: Path, jobs: Sequence[Job], processes: int, stopped: Callable[[], bool]) -> Iterator[Row]:
-    """Measure what the file lacks, and add it to the file; each new row."""
-    rows = read_rows(path)
-    known = {key_of(row) for row in rows}
-    for row in in_processes([job for job in jobs if key_of(job.identity) not in known], processes, stopped):
-        rows.append(row)
-        write_atomically(path, "".join(json.dumps(each) + "\n" for each in rows).encode())
-        yield row

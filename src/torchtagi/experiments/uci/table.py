@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from torchtagi.experiments.jobs.table import Cell, Table
 from torchtagi.experiments.runs.folder import Row
 from torchtagi.experiments.uci.methods import METHODS
 from torchtagi.experiments.uci.published import COLUMNS, PUBLISHED, SETS, TAGI_COLUMNS
@@ -30,23 +31,6 @@ class Mean(NamedTuple):
 
 Means = Mapping[str, Mapping[str, Mapping[str, Mean]]]
 """By set, method and measure."""
-
-
-class Cell(NamedTuple):
-    text: str
-    best: bool = False
-    """Of its row."""
-
-
-class Table(NamedTuple):
-    title: str
-    heads: list[str]
-    rows: list[list[Cell]]
-
-    def markdown(self) -> list[str]:
-        cells = [[f"**{cell.text}**" if cell.best else cell.text for cell in row] for row in self.rows]
-        lines = [self.heads, ["---", *["---:"] * (len(self.heads) - 1)], *cells]
-        return [f"| {' | '.join(line)} |" for line in lines]
 
 
 def means_of(rows: Iterable[Row]) -> Means:

@@ -26,6 +26,10 @@ class Job(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def identity(self) -> Row:
+        """What it is told by, as JSON."""
+
     def measure(self) -> Row: ...
 
 

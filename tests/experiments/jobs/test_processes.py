@@ -1,0 +1,54 @@
+"""Jobs shared among processes."""
+
+import os
+import signal
+from multiprocessing import Pipe
+
+import pytest
+from noted_jobs import Noted
+
+from torchtagi.experiments.jobs import processes
+from torchtagi.experiments.jobs.processes import in_processes
+
+
+def never():
+    return False
+
+
+def test_jobs_are_shared_among_processes_of_one_thread():
+    rows = list(in_processes([Noted(str(number)) for number in range(30)], 2, never))
+    assert sorted(int(row["name"]) for row in rows) == list(range(30))
+    assert {row["threads"] for row in rows} == {1}
+    assert os.getpid() not in {row["process"] for row in rows}
+    assert 1 <= len({row["process"] for row in rows}) <= 2
+    for process in {row["process"] for row in rows}:
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
+    assert list(in_processes([], 2, never)) == []
+
+
+def test_a_job_that_fails_is_named():
+    jobs = [Noted("1"), Noted("2", "as it must"), Noted("3")]
+    with pytest.raises(RuntimeError, match="2: ZeroDivisionError: as it must") as caught:
+        list(in_processes(jobs, 1, never))
+    assert "raise ZeroDivisionError" in "".join(caught.value.__notes__)
+
+
+def test_a_job_whose_process_was_killed_is_named():
+    here, there = Pipe()
+    there.close()
+    with pytest.raises(RuntimeError, match="2: its process has ended; was there too little memory"):
+        processes.answer_of(here, Noted("2"))
+    here.close()
+
+
+def test_what_processes_inherit_is_put_back(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    handler = signal.getsignal(signal.SIGINT)
+    with processes.for_a_worker():
+        assert os.environ["OMP_NUM_THREADS"] == os.environ["MKL_NUM_THREADS"] == "1"
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    assert os.environ["OMP_NUM_THREADS"] == "3"
+    assert "MKL_NUM_THREADS" not in os.environ
+    assert signal.getsignal(signal.SIGINT) == handler
