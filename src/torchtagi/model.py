@@ -38,7 +38,7 @@ from torchtagi.checks import require_positive
 from torchtagi.convert import convert
 from torchtagi.fitting import Batches, EpochEnd, Fit, Row, everything
 from torchtagi.gaussian import Gaussian
-from torchtagi.inference.average import Average
+from torchtagi.inference.average import STEPS, Average
 from torchtagi.inference.conditioning import CHUNK, condition
 from torchtagi.inference.prior import calibrate_prior
 from torchtagi.inference.update import Update
@@ -49,6 +49,7 @@ from torchtagi.parameter import gaussian_parameters, ordinary_parameters
 
 PRIOR_INPUTS = 16
 SETTLING = 4  # epochs at the end of a fit in which steps become shorter: results/ablation/repeats.jsonl
+DRIFTING = 32  # an average's steps are so many times less than a horizon, or it would lag behind what drifts
 NOISE_FLOOR = 0.01  # of a learned noise, in units of ±1 codes and of standardised targets
 PREDICTION_BATCH = 200  # as fast as 1000, whose large tensors are given back to the system and fetched again
 SAVE_SECONDS = 300.0  # no more than this is lost if a fit with a checkpoint is killed
@@ -72,7 +73,8 @@ class Model(ABC):
     def start_inference(self) -> None:
         """The update, and what predicts."""
         self.posterior = Update(self.net, horizon=self.horizon)
-        self.average: Average | None = Average(self.net)
+        steps = STEPS if self.horizon is None else min(STEPS, max(1, int(self.horizon / DRIFTING)))
+        self.average: Average | None = Average(self.net, steps)
         self.predicting, self.link = self.average.net, copy.deepcopy(self.likelihood)
         if isinstance(self.likelihood, LabelLikelihood):
             self.likelihood.follows_messages = False

@@ -17,7 +17,7 @@ from torchtagi.heads import last_layer, outputs_of, with_outputs
 from torchtagi.inference import joint
 from torchtagi.inference.conditioning import chunks
 from torchtagi.likelihoods import HeteroscedasticRegression, Regression
-from torchtagi.likelihoods.observation import require_targets
+from torchtagi.likelihoods.observation import NOISE_WINDOW, require_targets
 from torchtagi.model import NOISE_FLOOR, PREDICTION_BATCH, Model, gaussian
 from torchtagi.nn import EvenExp, Sequential
 from torchtagi.prediction import RegressionPrediction
@@ -33,7 +33,8 @@ class Regressor(Model):
     `noise` is `learned`, one for each target; or `predicted` for each input by the network itself; or a number, its
     standard deviation in the targets' units. Inputs and targets are standardised inside, by the training data of
     `fit` or by the first rows of a stream. A NaN target is missing; an input may be uncertain, a `Gaussian`.
-    `horizon` is the number of observations after which what was learned has faded, as in `Classifier`.
+    `horizon` is the number of observations after which what was learned has faded, as in `Classifier`; or `auto`:
+    with a joint covariance the errors of new observations tell whether the world drifts, and how fast to forget.
 
     `covariance` is `full`, that of all weights jointly (`inference.joint`); or `diagonal`, a variance for each; or
     `auto`, full for networks of up to 1,500 weights, all of them in Linear layers, that do not predict their noise.
@@ -45,7 +46,7 @@ class Regressor(Model):
         *,
         noise: str | float = "learned",
         covariance: str = "auto",
-        horizon: float | None = None,
+        horizon: float | str | None = None,
     ) -> None:
         if isinstance(noise, str) and noise not in ("learned", "predicted"):
             raise ValueError(f'noise must be "learned", "predicted" or a number, got {noise!r}')
@@ -53,9 +54,12 @@ class Regressor(Model):
             require_positive("noise", noise)
         if covariance not in ("auto", "full", "diagonal"):
             raise ValueError(f'covariance must be "auto", "full" or "diagonal", got {covariance!r}')
-        self.noise, self.covariance = noise, covariance
+        self.noise, self.covariance, self.finds_horizon = noise, covariance, horizon == "auto"
+        given: Any = None if self.finds_horizon else horizon
         self.settled = False
         """Whether this is the last epoch of a fit, in which a joint Gaussian looks without moving."""
+        self.streams = True
+        """Whether observations come by `update`, so that no later epoch finds the noise and the prior."""
         self.scale_of_x, self.scale_of_y = Standardiser(), Standardiser()
         self.flat = True
         """Whether targets came without a dimension of their own."""
@@ -63,13 +67,13 @@ class Regressor(Model):
         self.targets = outputs_of(last_layer(net)[1])
         if noise != "predicted":
             likelihood = Regression([NOISE_FLOOR] * self.targets, learn_noise=noise == "learned")
-            super().__init__(net, likelihood, horizon)
+            super().__init__(net, likelihood, given)
             return
         if isinstance(net, nn.Sequential) and isinstance(net[-1], EvenExp):
             self.targets //= 2
         else:
             net = Sequential(with_outputs(net, self.targets, 2 * self.targets), EvenExp())
-        super().__init__(net, HeteroscedasticRegression(), horizon)
+        super().__init__(net, HeteroscedasticRegression(), given)
 
     def start_inference(self) -> None:
         super().start_inference()
@@ -79,7 +83,15 @@ class Regressor(Model):
             raise ValueError(f'covariance="full" does not fit this network: it {hindrance}; use "diagonal"')
         small = joint.weights_of(self.net) <= joint.LARGEST
         full = self.covariance == "full" or (self.covariance == "auto" and small and hindrance is None)
-        self.joint = joint.Joint(self.net, self.targets) if full else None
+        if self.finds_horizon and not full:
+            why = hindrance or f"has more than {joint.LARGEST:,} weights, or was asked for a diagonal one"
+            remedy = 'covariance="full" or ' if hindrance is None else ""
+            raise ValueError(
+                f'horizon="auto" needs a joint covariance; this network {why}: give {remedy}a number of samples'
+            )
+        self.joint = joint.Joint(self.net, self.targets, self.finds_horizon) if full else None
+        if self.average is not None and self.finds_horizon:
+            self.average.steps = 1  # how long an average may be, nobody knows
         if full and self.noise == "learned":
             assert isinstance(self.likelihood, Regression)
             self.likelihood.noise_var.fill_(joint.NOISE_FLOOR**2)
@@ -95,9 +107,11 @@ class Regressor(Model):
         if not self.calibrated:
             self.observe(*batches.first(SCALE_ROWS))
             self.scale_of_x.settled = self.scale_of_y.settled = True
+        self.streams = False
         super().get_ready(batches, epochs)
 
     def update(self, x: Any, y: Any, weights: Any = None) -> Row:
+        self.streams = True
         if not self.scale_of_y.settled:
             self.observe(x, y, weights)
         return super().update(x, y, weights)
@@ -154,29 +168,49 @@ class Regressor(Model):
             self.joint.start()
         likelihood = self.likelihood
         assert isinstance(likelihood, Regression)
-        errors, start, surprises = 0.0, 0, []
+        errors, start = 0.0, 0
+        innovations: list[Tensor] = []
         for inputs, targets in chunks(x, y, joint.CHUNK):
             own = counts[start : start + len(targets)]
             start += len(targets)
             missing = require_targets(targets)
             at = self.joint.linearise(inputs)
             errors += self.error(at.z, targets)
-            if self.new:
+            noise, repeats = likelihood.learned_noise_var / own, None if self.new else float(self.observations)
+            if self.new and not self.streams:
                 likelihood.weights = None if weights is None else own[:, 0]
                 noise = likelihood.training_noise_var(at.z, targets, None if missing is None else ~missing)
                 likelihood.weights = None
-                surprises.append(self.joint.condition(at, targets, noise, own))
-                if self.horizon is not None:
-                    self.joint.fade(len(targets) / self.horizon)
-            else:
-                noise = likelihood.learned_noise_var / own
-                surprises.append(
-                    self.joint.condition(at, targets, noise, own, self.observations, moves=not self.settled)
-                )
+            chance = joint.CHANCE if self.streams else 0.0
+            moves = not self.settled
+            found = self.joint.condition(at, targets, noise, own, repeats, moves, chance)
+            if self.new and self.streams:
+                self.joint.scale(self.scale_noise(found, (own * ~torch.isnan(targets)).sum(0)))
+            fades = self.joint.drifted() if self.horizon is None else 1 / self.horizon
+            if self.new and fades > 0:
+                self.joint.fade(len(targets) * fades)
+            innovations.append(found.nanmean())
             if self.average is not None and not self.settled:
                 self.average.follow()
         self.observations += len(x) if self.new else 0
-        return errors, {"alpha": 1.0, "innovation": sum(surprises) / len(surprises)}
+        return errors, {"alpha": 1.0, "innovation": float(torch.stack(innovations).nanmean())}
+
+    def scale_noise(self, innovation: Tensor, counts: Tensor) -> float:
+        """Learn the noise from the innovations of so many new observations of each target; returns by how much it
+        grew."""
+        likelihood = self.likelihood
+        if not isinstance(likelihood, Regression) or likelihood.residual_var is None:
+            return 1.0
+        assert likelihood.errors_seen is not None
+        assert likelihood.error_var is not None
+        likelihood.errors_seen += counts
+        before = likelihood.learned_noise_var
+        known = (joint.GUESS + likelihood.errors_seen).clamp(max=NOISE_WINDOW)
+        change = (innovation.to(before).clamp_min(0) - 1) * (counts / known).clamp(max=1)
+        grown = torch.maximum(likelihood.noise_var, before * (1 + torch.where(counts > 0, change, 0.0)))
+        likelihood.residual_var.copy_(grown)
+        likelihood.error_var.copy_(grown)
+        return float((grown / before).mean())
 
     def outputs(self, x: Any) -> Iterator[Gaussian]:
         if self.joint is None or not self.joint.started:
@@ -242,7 +276,8 @@ class Regressor(Model):
 
     def description(self) -> Row:
         scales = {"x": self.scale_of_x.as_json(), "y": self.scale_of_y.as_json()}
-        own = {"noise": self.noise, "covariance": self.covariance, "horizon": self.horizon, "flat": self.flat}
+        horizon = "auto" if self.finds_horizon else self.horizon
+        own = {"noise": self.noise, "covariance": self.covariance, "horizon": horizon, "flat": self.flat}
         return {"kind": "Regressor", **own, **scales}
 
     def read_description(self, described: Row) -> None:

@@ -65,7 +65,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         epochs: int = 40,
         batch_size: int = 16,
         early_stopping: bool = False,
-        horizon: float | None = None,
+        horizon: float | str | None = None,
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
@@ -263,7 +263,7 @@ class TAGIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
     `early_stopping`        hold out a tenth of the samples, end when ten epochs were no better for their
                             likelihood, and keep the best
     `horizon`               the number of observations after which what was learned has faded: for `partial_fit`
-                            in a world that drifts
+                            in a world that drifts; `auto` finds it out
     `random_state`          of the prior's means, and of the samples' order
     `verbose`               show progress
 
@@ -281,7 +281,7 @@ class TAGIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         epochs: int = 40,
         batch_size: int = 16,
         early_stopping: bool = False,
-        horizon: float | None = None,
+        horizon: float | str | None = None,
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:

@@ -275,3 +275,168 @@ def test_auto_goes_by_size() -> None:
     assert tagi.Regressor(nn.Linear(3, 1), covariance="diagonal").joint is None
     assert tagi.Regressor(nn.Linear(joint.LARGEST, 1)).joint is None
     assert tagi.Regressor(nn.Linear(joint.LARGEST, 1), covariance="full").joint is not None
+
+
+# ---- streams ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [1, 25])
+def test_a_learned_noise_and_the_covariance_are_the_conjugate_posterior_of_a_linear_model(batch: int) -> None:
+    """Normal–inverse-gamma in closed form: S = rᵀ(I + X V Xᵀ)⁻¹r adds to the sum of squares."""
+    x, y = linear_data(50, noise=1.5)
+    model = tagi.Regressor(nn.Linear(3, 1))
+    mean, var = start_of(model, x, y)
+    for start in range(0, len(x), batch):
+        model.update(x[start : start + batch], y[start : start + batch])
+    rows = torch.cat([standardised(x), torch.ones(50, 1)], 1).double()
+    error = standardised(y).double() - rows @ mean
+    total = torch.eye(50).double() + rows @ torch.diag(var) @ rows.T  # the first guess of the noise is 1
+    noise_var = (joint.GUESS + error @ torch.linalg.solve(total, error)) / (joint.GUESS + 50)
+    ones = torch.ones(50, dtype=torch.float64)
+    expected, covariance = dense_posterior(standardised(x), standardised(y), ones, mean, var)
+    assert model.joint is not None
+    assert float(model.likelihood.learned_noise_var) == pytest.approx(float(noise_var), rel=1e-4)
+    torch.testing.assert_close(model.joint.flat("mean"), expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(model.joint.covariance, covariance * noise_var, atol=1e-7, rtol=1e-3)
+
+
+def test_each_target_of_a_stream_has_a_noise_of_its_own_and_missing_ones_say_nothing() -> None:
+    x, y = linear_data(400, noise=0.5)
+    y = torch.stack([y, x[:, 0] + 0.1 * torch.randn(400, generator=torch.Generator().manual_seed(1))], 1)
+    model = tagi.Regressor(nn.Linear(3, 2))
+    for row in range(400):
+        model.update(x[row : row + 1], y[row : row + 1])
+    noise = model.measures()["noise_std"]
+    for found, true, spread in zip(noise, (0.5, 0.1), y.std(0).tolist(), strict=True):
+        expected = ((joint.GUESS * spread**2 + 400 * true**2) / (joint.GUESS + 400)) ** 0.5
+        assert found == pytest.approx(expected, rel=0.2)
+    holes = y[:8].clone()
+    holes[:, 1] = math.nan
+    model.update(x[:8], holes)
+    assert model.measures()["noise_std"][1] == noise[1]
+
+
+def test_a_stream_of_single_rows_is_predicted_with_its_noise() -> None:
+    """A noise guessed too small while little is known must not freeze what is learned."""
+    x, y = curve(700)
+    torch.manual_seed(0)
+    model = tagi.Regressor(small_net(2, 20, 1))
+    errors, likelihoods = [], []
+    for row in range(700):
+        one, target = x[row : row + 1], y[row : row + 1]
+        if row >= 500:
+            prediction = model.predict(one)
+            error, var = float(prediction.mean - target), float(prediction.variance)
+            errors.append(error**2)
+            likelihoods.append(-0.5 * (math.log(2 * math.pi * var) + error**2 / var))
+        model.update(one, target)
+    assert (sum(errors) / 200) ** 0.5 < 0.14  # the noise is 0.1
+    assert sum(likelihoods) / 200 > 0.4  # of the true function with its noise: 0.88
+
+
+def test_an_outlier_moves_little() -> None:
+    x, y = linear_data(100)
+    model = tagi.Regressor(nn.Linear(3, 1), noise=0.3)
+    model.update(x, y)
+    assert model.joint is not None
+    before, spread = model.joint.flat("mean"), model.joint.covariance.diagonal().sqrt()
+    report = model.update(x[:1], y[:1] + 1000.0)
+    assert report["innovation"] > 1e4
+    assert ((model.joint.flat("mean") - before).abs() < 10 * spread).all()
+
+
+def drifting(rows: int = 300, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """A slope that turns its sign in the middle."""
+    x, y = linear_data(rows, seed=seed)
+    signs = torch.where(torch.arange(rows) < rows // 2, 1.0, -1.0)
+    return x, (y - 0.5) * signs
+
+
+def streamed(x: torch.Tensor, y: torch.Tensor, horizon: float | str | None) -> tuple[tagi.Regressor, list[float]]:
+    """A linear model, and its squared errors before each row is learned."""
+    torch.manual_seed(0)
+    model, errors = tagi.Regressor(nn.Linear(x.shape[1], 1), horizon=horizon), []
+    for row in range(len(x)):
+        one, target = x[row : row + 1], y[row : row + 1]
+        errors.append(float(model.predict(one).mean - target) ** 2)
+        model.update(one, target)
+    return model, errors
+
+
+def test_the_slope_in_the_gain_is_that_of_larger_gains() -> None:
+    """Against the means under all gains larger by a little, the covariances as they were."""
+    x, y = drifting(60)
+    model = tagi.Regressor(nn.Linear(3, 1), noise=1.0, horizon="auto")
+    start_of(model, x, y)
+    assert model.joint is not None
+    inputs, targets = standardised(x).double(), standardised(y).double()
+    noise_var = float(model.likelihood.noise_var)
+    small = 1e-6
+    means = {0.0: model.joint.flat("mean"), small: model.joint.flat("mean")}
+    numerator = denominator = 0.0
+    for row in range(60):
+        features = torch.cat([inputs[row], torch.ones(1, dtype=torch.float64)])
+        joint_var = model.joint.covariance if model.joint.started else torch.diag(model.joint.flat("var"))
+        gain = joint_var @ features
+        total = float(features @ gain) + noise_var
+        slope = (means[small] - means[0.0]) / small
+        error = float(targets[row] - features @ means[0.0])
+        inflated = max(total, error**2 / (1 + joint.CHANCE))
+        numerator = numerator * (1 - 1 / joint.STEPS) + error * float(features @ slope) / inflated
+        denominator = denominator * (1 - 1 / joint.STEPS) + float(features @ slope) ** 2 / inflated
+        for more, mean in means.items():
+            own = float(targets[row] - features @ mean)
+            means[more] = mean + (1 + more) * gain * own / inflated
+        model.update(x[row : row + 1], y[row : row + 1])
+    assert model.joint.gain_slope is not None
+    assert model.joint.whiteness is not None
+    torch.testing.assert_close(model.joint.gain_slope, slope_of(means, small), atol=1e-4, rtol=1e-3)
+    assert model.joint.whiteness.tolist() == pytest.approx([numerator, denominator], rel=2e-3, abs=1e-3)
+
+
+def slope_of(means: dict[float, torch.Tensor], small: float) -> torch.Tensor:
+    return (means[small] - means[0.0]) / small
+
+
+def test_a_horizon_from_the_innovations_follows_a_drift_and_costs_nothing_without_one() -> None:
+    x, y = drifting()
+    after = {horizon: sum(streamed(x, y, horizon)[1][150:]) for horizon in (None, "auto")}
+    assert after["auto"] < 0.7 * after[None]
+    still = {horizon: sum(streamed(*linear_data(300), horizon)[1][20:]) for horizon in (None, "auto")}
+    assert still["auto"] < 1.03 * still[None]
+
+
+def test_a_horizon_from_the_innovations_is_saved(tmp_path) -> None:
+    x, y = drifting(120)
+    model, _ = streamed(x, y, "auto")
+    model.save(tmp_path / "model.safetensors")
+    loaded = tagi.load(tmp_path / "model.safetensors")
+    assert isinstance(loaded, tagi.Regressor)
+    assert model.joint is not None
+    assert loaded.joint is not None
+    assert model.joint.drifted() > 0
+    assert loaded.joint.drifted() == model.joint.drifted()
+    for each in (model, loaded):
+        each.update(x, y)
+    assert torch.equal(loaded.predict(x).variance, model.predict(x).variance)
+
+
+@pytest.mark.parametrize(
+    ("net", "options", "words"),
+    [
+        (nn.Linear(2, 1), {"covariance": "diagonal"}, 'give covariance="full" or a number of samples'),
+        (nn.Linear(joint.LARGEST, 1), {}, 'more than 1,500 weights.*give covariance="full" or a number'),
+        (nn.Linear(2, 1), {"noise": "predicted"}, "predicts its noise: give a number of samples"),
+        (nn.Linear(2, 1), {"horizon": "hourly"}, "horizon must be a number of samples, at least 1, got hourly"),
+    ],
+)
+def test_a_horizon_that_cannot_be_found_is_refused(net: nn.Module, options: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        tagi.Regressor(net, **{"horizon": "auto", **options})
+
+
+@pytest.mark.parametrize(("horizon", "steps"), [(None, 500), (1e6, 500), (3200, 100), (20, 1), ("auto", 1)])
+def test_an_average_does_not_lag_behind_what_drifts(horizon: float | str | None, steps: int) -> None:
+    model = tagi.Regressor(nn.Linear(3, 1), horizon=horizon)
+    assert model.average is not None
+    assert model.average.steps == steps

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from torchtagi.compat import foreach_lerp_
 
+STEPS = 500
 LATEST = 30  # k: results/ablation/average.jsonl
 
 
@@ -36,7 +37,7 @@ class Average:
     It goes along where `net` is moved to another device or dtype, or gets other tensors from a `load_state_dict`.
     """
 
-    def __init__(self, net: nn.Module, steps: int = 500) -> None:
+    def __init__(self, net: nn.Module, steps: int = STEPS) -> None:
         if steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
         self.steps, self.count = steps, 0

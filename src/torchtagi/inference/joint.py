@@ -8,6 +8,25 @@ and a Jacobian J at m, a row for each output of each sample. Linearised there, c
 That is how new observations are learned. Where the errors are larger than predicted, λ = rᵀA⁻¹r/n > 1, the noise is
 raised by (λ − 1) times the mean of A's diagonal, as the coherent rule does (`inference.update`).
 
+**Streams.** What `Regressor.update` learns does not come again. A few errors may be larger than predicted by mere
+chance, λ up to 1 + 8/n; it is divided by that. And a learned noise R is known no better than the scale of P: what
+was learned while R was guessed too small would be believed too much for ever. So both have a scale in common, whose
+conjugate posterior is exact in a linear model (normal–inverse-gamma):
+
+    c = 1 + (λ − 1) n/ν,        R ← c R,  P ← c P,        ν observations so far, the prior's included
+
+The gain depends on P/R alone. After a change of the world errors grow, R and P with them, and later errors, smaller
+again, leave a P from which more can be learned.
+
+**A horizon from the innovations.** Were all gains larger by a share β, the means would differ by β h,
+
+    h⁺ = h + P Jᵀ A⁻¹ (r − J h)
+
+and the errors r by −β J h. The best β so far is Σ rᵀA⁻¹Jh / Σ (Jh)ᵀA⁻¹Jh, over about the last W steps. It is 0 if
+the innovations r are white; then nothing can be gained by forgetting. Where the world drifts they are not: each
+tells what the next ones will be. While the first sum is more than 1.5 of its standard deviations, the second's
+root, above 0, a share f = 2 β n/W of what was learned fades.
+
 In later epochs observations come again, and repeats replace. The epoch's sites are linearised anew while the means
 move; at its end they take the place of the last epoch's, all at once:
 
@@ -32,6 +51,7 @@ All of it is in float64, whatever the network's dtype: information and prior dif
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +68,10 @@ from torchtagi.parameter import GaussianParameter, gaussian_parameters
 
 CHUNK = 64  # conditioning is joint, so only the linearisation asks for small chunks: results/ablation/joint.jsonl
 LARGEST = 1_500  # weights up to which `auto` takes it: docs/measurements.md has the times
+GUESS = 10  # observations that the first guess of a learned noise counts for
+CHANCE = 8.0  # of one observation, λ is above 9 in 3 of 1,000 cases
+STEPS, SIGNIFICANT, SPEED = 50, 1.5, 2.0  # of drift: W, the standard deviations, and the 2 in f
+MOST_FADED = 0.02  # of what was learned, with one observation
 FADED = 0.25  # the share of the prior that may fade under a horizon until it is put back
 NOISE_FLOOR = (
     1e-3  # of a learned noise, in units of standardised targets; float64 bears less than the diagonal does
@@ -84,8 +108,10 @@ class Joint(nn.Module):
     prior_var: Tensor
     faded: Tensor
     started: Tensor
+    gain_slope: Tensor | None
+    whiteness: Tensor | None
 
-    def __init__(self, net: nn.Module, targets: int) -> None:
+    def __init__(self, net: nn.Module, targets: int, watches_drift: bool = False) -> None:
         super().__init__()
         object.__setattr__(self, "net", net)  # not a part of this module: it is saved on its own
         self.parts = ordered_parameters(net)
@@ -99,6 +125,8 @@ class Joint(nn.Module):
         self.register_buffer("prior_var", torch.zeros(size, **options))
         self.register_buffer("faded", torch.zeros((), **options))
         self.register_buffer("started", torch.zeros((), dtype=torch.bool, device=options["device"]))
+        self.register_buffer("gain_slope", torch.zeros(size, **options) if watches_drift else None)  # h
+        self.register_buffer("whiteness", torch.zeros(2, **options) if watches_drift else None)  # the sums of β
 
     @torch.no_grad()
     def start(self) -> None:
@@ -154,11 +182,13 @@ class Joint(nn.Module):
         weights: Tensor | float = 1.0,
         repeats: float | None = None,
         moves: bool = True,
-    ) -> float:
-        """Learn y (N, targets), NaN where nothing was observed, with a noise for each target; returns λ.
+        chance: float = 0.0,
+    ) -> Tensor:
+        """Learn y (N, targets), NaN where nothing was observed, with a noise for each target; returns λ of each.
 
         A sample of weight w counts for w observations; its noise is given as R/w. `repeats` says that these are
         some of so many observations that have been learned before; the means may then stay where they are.
+        λ of n may be 1 + `chance`/n by chance.
         """
         seen = ~torch.isnan(y)
         observed = seen.flatten()
@@ -169,18 +199,21 @@ class Joint(nn.Module):
         total = at.output_cov * observed * observed[:, None] + torch.diag(torch.where(observed, noise, 1.0))
         observations = observed.sum().clamp_min(1).double()
         factor = torch.linalg.cholesky(total)
-        surprise = float((error @ torch.cholesky_solve(error[:, None], factor)[:, 0]) / observations)
+        squares = error * torch.cholesky_solve(error[:, None], factor)[:, 0]
+        innovation = squares.view_as(y).sum(0) / seen.sum(0)
+        surprise = float(squares.sum() / (observations + chance))
         inflated = torch.zeros_like(observations)
         if surprise > 1:
             inflated = (surprise - 1) * (total.diagonal() * observed).sum() / observations
             factor = torch.linalg.cholesky(total + inflated * torch.eye(len(total)).to(total))
         mean = self.flat("mean")
         if repeats is None:
+            self.watch_drift(at.rows * observed[:, None], gain, error, factor)
             half = torch.linalg.solve_triangular(factor, gain.T, upper=False)
             self.covariance.addmm_(half.T, half, alpha=-1)
             self.write("mean", mean + gain @ torch.cholesky_solve(error[:, None], factor)[:, 0])
             self.write("var", self.covariance.diagonal())
-            return surprise
+            return innovation
         targets = y.shape[1]
         for target in range(targets):
             rows, count = at.rows[target::targets], counts[target::targets]
@@ -193,7 +226,29 @@ class Joint(nn.Module):
             pull = self.covariance @ (share * (self.prior_mean - mean) / self.prior_var)
             left = error - observed * (at.rows.double() @ pull)
             self.write("mean", mean + pull + gain @ torch.cholesky_solve(left[:, None], factor)[:, 0])
-        return surprise
+        return innovation
+
+    def watch_drift(self, rows: Tensor, gain: Tensor, error: Tensor, factor: Tensor) -> None:
+        if self.gain_slope is None or self.whiteness is None:
+            return
+        slope = rows @ self.gain_slope
+        by_error, by_slope = torch.cholesky_solve(torch.stack([error, slope], 1), factor).unbind(1)
+        self.whiteness.mul_(1 - 1 / STEPS).add_(torch.stack([slope @ by_error, slope @ by_slope]))
+        self.gain_slope += gain @ (by_error - by_slope)
+
+    @torch.no_grad()
+    def scale(self, factor: float) -> None:
+        """Believe what was learned as much less as the noise has turned out to be larger."""
+        self.covariance *= factor
+        self.write("var", self.covariance.diagonal())
+
+    def drifted(self) -> float:
+        """The share of what was learned that a new observation has fade, as the innovations have it."""
+        if self.whiteness is None:
+            return 0.0
+        with_errors, alone = self.whiteness.tolist()
+        significant = with_errors > SIGNIFICANT * math.sqrt(alone)
+        return min(SPEED * with_errors / alone / STEPS, MOST_FADED) if significant else 0.0
 
     @torch.no_grad()
     def replace_sites(self, noise_var: Tensor, learn_noise: bool, least: Tensor, last: bool) -> Tensor:
