@@ -17,10 +17,11 @@ from torchtagi.experiments.cli.memory import keep_freed_memory
 from torchtagi.experiments.cli.predict import predict
 from torchtagi.experiments.cli.progress import Interrupted
 from torchtagi.experiments.cli.results import record, results
+from torchtagi.experiments.cli.stream import stream
 from torchtagi.experiments.cli.train import train
 from torchtagi.experiments.cli.uci import uci
 
-COMMANDS = (train, gan, evaluate, generate, predict, report, results, record, compare, sweep, uci)
+COMMANDS = (train, gan, evaluate, generate, predict, report, results, record, compare, sweep, uci, stream)
 EXPECTED = (ValueError, RuntimeError, OSError, ArithmeticError)
 """What our own checks, the file system and torch raise: their message says enough."""
 UsageError: Any = typer.BadParameter.__base__
@@ -84,9 +85,9 @@ def fail(message: str, code: int = 1) -> int:
 
 
 def main() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # α and ± where the output is not UTF-8
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, io.TextIOWrapper):
+            output.reconfigure(errors="replace")  # α and ± where the output is not UTF-8
     keep_freed_memory()
     code = run()
     try:

@@ -9,7 +9,7 @@ from torchtagi.experiments.data.cifar import read_cifar10, read_tinyimagenet
 from torchtagi.experiments.data.files import DataError, Locations, Progress, find_named
 from torchtagi.experiments.data.image_set import ImageSet, Preprocessing, Stored, TrainTest
 from torchtagi.experiments.data.mnist import read_fashion_mnist, read_mnist
-from torchtagi.experiments.data.uci import UCI_NAMES, RegressionSplit, load_uci
+from torchtagi.experiments.data.uci import UCI_NAMES, RegressionSplit, load_uci, load_uci_rows
 
 __all__ = [
     "UCI_NAMES",
@@ -25,6 +25,7 @@ __all__ = [
     "load",
     "load_train_test",
     "load_uci",
+    "load_uci_rows",
 ]
 
 READERS: dict[str, tuple[Callable[[str, Locations], Stored], tuple[str, ...]]] = {

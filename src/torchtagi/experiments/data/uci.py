@@ -40,6 +40,22 @@ class RegressionSplit:
 
 def load_uci(name: str, split_index: int) -> RegressionSplit:
     """Split number `split_index` of the set `name`, from `$TAGI_DATA` or the cache folder."""
+    origin = find_uci(name)
+    sizes = {key: int(value.item()) for key, value in read(origin, "n_hidden", "n_epochs", "n_splits").items()}
+    if not 0 <= split_index < sizes["n_splits"]:
+        raise IndexError(f"split_index must be in 0…{sizes['n_splits'] - 1} for {name}, got {split_index}")
+    parts = (f"train_{split_index}", f"test_{split_index}")
+    x, y = read_table(origin)
+    train, test = (index(found, len(x), origin) for found in read(origin, *parts).values())
+    return RegressionSplit(name, x[train], y[train], x[test], y[test], **sizes)
+
+
+def load_uci_rows(name: str) -> tuple[Tensor, Tensor]:
+    """All of the set `name`, x (N, features) and y (N, 1), in the order of its file."""
+    return read_table(find_uci(name))
+
+
+def find_uci(name: str) -> Path:
     find_named("UCI set", name, dict.fromkeys(UCI_NAMES))
     places = Locations.resolve()
     files = (root / "uci" / file for root in places.search for file in (f"{name}.npz", f"{name}/data"))
@@ -47,19 +63,18 @@ def load_uci(name: str, split_index: int) -> RegressionSplit:
     if origin is None:
         remedy = f"copy the folder {name} of {PUBLISHED} into {places.cache / 'uci'}"
         raise places.missing(f"UCI set {name}", remedy)
-    sizes = {key: int(value.item()) for key, value in read(origin, "n_hidden", "n_epochs", "n_splits").items()}
-    if not 0 <= split_index < sizes["n_splits"]:
-        raise IndexError(f"split_index must be in 0…{sizes['n_splits'] - 1} for {name}, got {split_index}")
-    parts = (f"train_{split_index}", f"test_{split_index}")
-    found = read(origin, "data", "index_features", "index_target", *parts)
+    return origin
+
+
+def read_table(origin: Path) -> tuple[Tensor, Tensor]:
+    """Inputs and targets, float32."""
+    found = read(origin, "data", "index_features", "index_target")
     data = found["data"].astype(np.float64)
     if data.ndim != 2 or not np.isfinite(data).all():
         raise DataError(f"{origin}: data must be a finite table, got shape {data.shape}")
-    columns = [index(found[key], data.shape[1], origin) for key in ("index_features", "index_target")]
-    rows = [index(found[part], len(data), origin) for part in parts]
     table = torch.from_numpy(data.astype(np.float32))
-    (x_train, y_train), (x_test, y_test) = ([table[row][:, column] for column in columns] for row in rows)
-    return RegressionSplit(name, x_train, y_train, x_test, y_test, **sizes)
+    x, y = (table[:, index(found[key], data.shape[1], origin)] for key in ("index_features", "index_target"))
+    return x, y
 
 
 def read(origin: Path, *keys: str) -> dict[str, npt.NDArray[Any]]:

@@ -1,0 +1,1 @@
+"""Streams: each row is predicted, then learned, and never seen again."""

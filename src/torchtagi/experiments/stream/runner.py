@@ -1,0 +1,98 @@
+"""A stream learned by a method: a job, whose error and likelihood are those before each row is learned.
+
+streams.jsonl    a line a job: stream, method, seed and rows, and what was measured
+"""
+
+import math
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+
+import torchtagi
+from torchtagi.experiments.data import find_named
+from torchtagi.experiments.runs.folder import Row
+from torchtagi.experiments.stream.learners import GRIDS, HORIZONS, LEARNERS, check_installed, new_learner
+from torchtagi.experiments.stream.streams import REAL, STREAMS, load_stream
+
+RESULTS = "streams.jsonl"
+IDENTITY = ("stream", "method", "seed", "rows", "setting")
+FIRST_SCORED = 50  # before, scales and noises are not known to anybody
+POINTS = 40  # of a curve
+
+
+@dataclass(frozen=True)
+class StreamJob:
+    stream: str
+    method: str
+    seed: int
+    rows: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.stream}, {self.method}, seed {self.seed}"
+
+    @property
+    def identity(self) -> Row:
+        setting = list(GRIDS[self.method]) if self.method in GRIDS else HORIZONS[self.method]
+        return {**asdict(self), "setting": setting}
+
+    def measure(self) -> Row:
+        x, y = load_stream(self.stream, self.rows, self.seed)
+        torch.manual_seed(zlib.crc32(f"{self.stream}/{self.seed}".encode()))
+        learner = new_learner(self.method, x.shape[1])
+        squares, likelihoods = [], []
+        start = time.perf_counter()
+        for row in range(len(x)):
+            one, target = x[row : row + 1], y[row : row + 1]
+            if row >= FIRST_SCORED:
+                mean, var = learner.predict(one)
+                squares.append((mean - float(target)) ** 2)
+                likelihoods.append(-0.5 * (math.log(2 * math.pi * var) + squares[-1] / var))
+            learner.learn(one, target)
+        return {
+            **self.identity,
+            **means_of(squares, likelihoods),
+            "seconds": round(time.perf_counter() - start, 3),
+            "curve": curve_of(squares, likelihoods),
+            "versions": {"torchtagi": torchtagi.__version__, "torch": str(torch.__version__)},
+        }
+
+
+def means_of(squares: Sequence[float], likelihoods: Sequence[float]) -> Row:
+    rmse = math.sqrt(sum(squares) / len(squares))
+    return {"rmse": rmse, "log_likelihood": sum(likelihoods) / len(likelihoods)}
+
+
+def curve_of(squares: Sequence[float], likelihoods: Sequence[float]) -> list[list[float]]:
+    """[row, RMSE, log-likelihood] of one part of the rows after the other; a row is its part's last."""
+    size = max(1, len(squares) // POINTS)
+    points = []
+    for end in range(size, len(squares) + 1, size):
+        part = means_of(squares[end - size : end], likelihoods[end - size : end])
+        points.append([FIRST_SCORED + end, round(part["rmse"], 5), round(part["log_likelihood"], 4)])
+    return points
+
+
+def jobs_of(streams: Sequence[str], methods: Sequence[str], rows: int, seeds: int) -> list[StreamJob]:
+    """Raises if there is no such stream or method, or if data are missing."""
+    for what, named, there in (("stream", streams, STREAMS), ("method", methods, LEARNERS)):
+        if not named:
+            raise ValueError(f"name at least one {what}; there are {', '.join(there)}")
+    for name in methods:
+        find_named("method", name, dict.fromkeys(LEARNERS))
+        check_installed(name)
+    for name in streams:
+        find_named("stream", name, dict.fromkeys(STREAMS))
+        if name in REAL:
+            load_stream(name, 1, 0)
+    if rows <= FIRST_SCORED:
+        raise ValueError(f"rows must be more than {FIRST_SCORED}, which are not scored, got {rows}")
+    return [
+        StreamJob(stream, method, seed, rows)
+        for stream in dict.fromkeys(streams)
+        for method in dict.fromkeys(methods)
+        for seed in range(seeds)
+    ]
