@@ -66,7 +66,7 @@ class Model(ABC):
         self.convolutional = any(isinstance(part, ConvolutionLayer) for part in net.modules())
         if self.convolutional:  # the layout in which they are fastest; bits depend on it
             net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        likelihood.to(self.like.device)
+        likelihood.to(self.like)
         self.start_inference()
 
     def start_inference(self) -> None:
