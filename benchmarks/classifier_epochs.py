@@ -2,8 +2,8 @@
 
     python benchmarks/classifier_epochs.py results/ablation/classifier-epochs.jsonl
 
-A row is a table and a number of epochs: the test error in % and the NLL of `TAGIClassifier` with all other arguments
-as they are, over five folds, standardised by their training part.
+A row is a table and a number of epochs: the test error in % and the NLL of `TAGIClassifier`, its other arguments as
+they are, over five folds, standardised by their training part.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main(path: Path) -> None:
                     errors.append(100 * np.mean(log_probs.argmax(1) != y[test]))
                     losses.append(-np.mean(log_probs[np.arange(len(test)), y[test]]))
                 row = {"table": table, "epochs": epochs}
-                row |= {"error": round(np.mean(errors), 2), "nll": round(np.mean(losses), 4)}
+                row |= {"error": round(float(np.mean(errors)), 2), "nll": round(float(np.mean(losses)), 4)}
                 file.write(json.dumps(row) + "\n")
                 print(row, flush=True)
 

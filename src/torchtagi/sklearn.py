@@ -160,8 +160,8 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     # ---- data -----------------------------------------------------------------------------------------------
 
     def _validated(self, X: Any, *y: Any, reset: bool) -> Any:
-        """Inputs, and targets if there are some, that scikit-learn finds nothing wrong with. Where it finds an entry
-        to be no number, this says which."""
+        """Inputs, and targets if there are some, that scikit-learn finds nothing wrong with. An entry that is no
+        number is refused with its place."""
         options = self.checks_of_y if y else {}
         try:
             validated = validate_data(self, X, *y, reset=reset, dtype=np.float64, **options)
@@ -356,7 +356,11 @@ class TAGIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     epochs: int = 10  # results/ablation/classifier-epochs.jsonl
 
     def _meet(self, y: Any) -> None:
-        self.classes_ = unique_labels(y)
+        try:
+            self.classes_ = unique_labels(y)
+        except TypeError:  # they have no order
+            self._require_targets(y)
+            raise
         self._places = {label: place for place, label in enumerate(self.classes_.tolist())}
 
     def _new_model(self, features: int, y: Tensor) -> Classifier:
