@@ -53,7 +53,6 @@ LABELS = {"width": "channels", "depth": "convolutions", "batch": "images a batch
 METHODS = {"TAGI": {"color": plots.MAIN}, "Adam": {"color": plots.ACCENT}}
 SETTINGS = {"cycle": LONGEST, "base": BASE}
 FEWEST_TURNS = 3  # of points that take longer than they are given
-NEVER = 10**9  # steps to the next full pass
 
 # by parts of an operation's name, or of the nearest caller's that has a kind
 KINDS = {
@@ -83,27 +82,6 @@ def named(point: Row) -> str:
     return name
 
 
-def tagi_passes(network: str, batch: int) -> tuple[Step, Step, tagi.Update]:
-    """A step by a full pass, one by a mean pass, and the update that both are of."""
-    parts = step.tagi_parts(network, batch)
-    update = parts[2]
-
-    def one_step(next_full: int) -> None:
-        update.passes.next_full = next_full
-        tagi.condition(*parts, chunk=batch)
-
-    return partial(one_step, 0), partial(one_step, NEVER), update
-
-
-def two_passes(network: str, batch: int) -> Step:
-    """One step of each kind: what a cycle needs at its peak."""
-    full_pass, mean_pass, _ = tagi_passes(network, batch)
-    return lambda: (full_pass(), mean_pass())
-
-
-step.STEPS["cycle"] = two_passes
-
-
 def keep_memory() -> None:
     """Let glibc neither trim its heap nor map large blocks one by one."""
     if sys.platform == "linux":
@@ -120,7 +98,7 @@ def page_faults() -> int:
 def times(point: Row, seconds: float) -> Row:
     """Milliseconds a step: the best cycles, taking turns for about `seconds`; and the best passes of each kind."""
     network, batch = named(point), point["batch"]
-    full_pass, mean_pass, update = tagi_passes(network, batch)
+    full_pass, mean_pass, update = step.tagi_passes(network, batch)
     cycle = [("full", full_pass), *[("mean", mean_pass)] * (LONGEST - 1)]
     turns = {"tagi": cycle, "adam": [("adam step", step.adam_step(network, batch))] * LONGEST}
     best: dict[str, float] = {}
@@ -157,7 +135,7 @@ def peak(kind: str, point: Row) -> int:
 
 def measured(point: Row, seconds: float) -> Row:
     row = {**point, **times(point, seconds)}
-    for name, kind in (("tagi", "cycle"), ("adam", "adam")):
+    for name, kind in (("tagi", "tagi"), ("adam", "adam")):
         spawn, threads = multiprocessing.get_context("spawn"), torch.get_num_threads()
         with ProcessPoolExecutor(1, spawn, torch.set_num_threads, (threads,)) as fresh:
             row[f"{name}_mb"] = round(fresh.submit(peak, kind, point).result() / 1e6, 2)
@@ -193,7 +171,7 @@ def shares(one_step: Step, repeats: int = 5) -> Row:
 
 
 def profile_resnet(batch: int = 16) -> Row:
-    full_pass, mean_pass, update = tagi_passes("resnet18", batch)
+    full_pass, mean_pass, update = step.tagi_passes("resnet18", batch)
     update.apply_messages = record_function("apply_messages")(update.apply_messages)
     steps = {"full pass": full_pass, "mean pass": mean_pass, "Adam": step.adam_step("resnet18", batch)}
     return {"network": "resnet18", "batch": batch, **{name: shares(one) for name, one in steps.items()}}

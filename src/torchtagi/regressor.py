@@ -80,6 +80,9 @@ class Regressor(Model):
         small = joint.weights_of(self.net) <= joint.LARGEST
         full = self.covariance == "full" or (self.covariance == "auto" and small and hindrance is None)
         self.joint = joint.Joint(self.net, self.targets) if full else None
+        if full and self.noise == "learned":
+            assert isinstance(self.likelihood, Regression)
+            self.likelihood.noise_var.fill_(joint.NOISE_FLOOR**2)
 
     def replaces_repeats(self) -> bool:
         """Once a noise is seen in the errors. Before that the predicted variance alone is larger than they are:

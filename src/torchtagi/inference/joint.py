@@ -11,11 +11,12 @@ raised by (λ − 1) times the mean of A's diagonal, as the coherent rule does (
 In later epochs observations come again, and repeats replace. The epoch's sites are linearised anew while the means
 move; at its end they take the place of the last epoch's, all at once:
 
-    P = (Λ₀ + Σ JᵀJ/R)⁻¹,        m⁺ = m + P Jᵀ A⁻¹ r + κ (n/N) P Λ₀ (m₀ − m)   for each chunk of n of N
+    P = (Λ₀ + Σ JᵀJ/R)⁻¹,        m⁺ = m + P Jᵀ A⁻¹ r + (n/N) (P − P Jᵀ A⁻¹ J P) Λ₀ (m₀ − m)   for n of N
 
-κ = R/(v + R) shortens the pull to the prior as A⁻¹ shortens the messages. The last epoch looks without moving: its
-mean is the average of the iterates, and all sites are those at it. What is left is Laplace's posterior of the
-linearised model.
+A chunk's messages are P′Jᵀr/R, with P′ the covariance that it would leave if it were new; so is its share of the
+pull to the prior, and both balance at the posterior mean, however large the chunk. The last epoch looks without
+moving: its mean is the average of the iterates, and all sites are those at it. What is left is Laplace's posterior
+of the linearised model.
 
 Noise and prior maximise its evidence (MacKay 1992), one step of expectation–maximisation an epoch. With γ, the
 number of weights that the data determine,
@@ -48,6 +49,9 @@ from torchtagi.parameter import GaussianParameter, gaussian_parameters
 CHUNK = 64  # conditioning is joint, so only the linearisation asks for small chunks: results/ablation/joint.jsonl
 LARGEST = 1_500  # weights up to which `auto` takes it: docs/measurements.md has the times
 FADED = 0.25  # the share of the prior that may fade under a horizon until it is put back
+NOISE_FLOOR = (
+    1e-3  # of a learned noise, in units of standardised targets; float64 bears less than the diagonal does
+)
 ITERATIONS, CLOSE = 20, 1e-3  # of the noise's fixed point at the end of a fit
 
 
@@ -163,19 +167,18 @@ class Joint(nn.Module):
         noise = (noise_var.double() + at.input_var).expand_as(y).flatten()
         gain = at.gain * observed
         total = at.output_cov * observed * observed[:, None] + torch.diag(torch.where(observed, noise, 1.0))
-        observations = observed.sum().clamp_min(1)
+        observations = observed.sum().clamp_min(1).double()
         factor = torch.linalg.cholesky(total)
-        solved = torch.cholesky_solve(error[:, None], factor)
-        surprise = float((error @ solved[:, 0]) / observations)
+        surprise = float((error @ torch.cholesky_solve(error[:, None], factor)[:, 0]) / observations)
+        inflated = torch.zeros_like(observations)
         if surprise > 1:
-            total.diagonal().add_((surprise - 1) * (total.diagonal() * observed).sum() / observations)
-            factor = torch.linalg.cholesky(total)
-            solved = torch.cholesky_solve(error[:, None], factor)
-        mean, change = self.flat("mean"), (gain @ solved)[:, 0]
+            inflated = (surprise - 1) * (total.diagonal() * observed).sum() / observations
+            factor = torch.linalg.cholesky(total + inflated * torch.eye(len(total)).to(total))
+        mean = self.flat("mean")
         if repeats is None:
             half = torch.linalg.solve_triangular(factor, gain.T, upper=False)
             self.covariance.addmm_(half.T, half, alpha=-1)
-            self.write("mean", mean + change)
+            self.write("mean", mean + gain @ torch.cholesky_solve(error[:, None], factor)[:, 0])
             self.write("var", self.covariance.diagonal())
             return surprise
         targets = y.shape[1]
@@ -185,34 +188,38 @@ class Joint(nn.Module):
             self.squares[target] += (count * error[target::targets].square()).sum()
             self.counts[target] += count.sum()
         if moves:
-            own_var = (at.output_cov.diagonal() * observed).sum()
-            noise_share = (noise * observed).sum() / ((noise * observed).sum() + own_var)
-            prior = self.covariance @ ((self.prior_mean - mean) / self.prior_var)
-            self.write("mean", mean + change + noise_share * (len(y) / repeats) * prior)
+            noise_share = (noise * observed).mean() / (noise * observed + inflated).mean()
+            share = noise_share * len(y) / repeats
+            pull = self.covariance @ (share * (self.prior_mean - mean) / self.prior_var)
+            left = error - observed * (at.rows.double() @ pull)
+            self.write("mean", mean + pull + gain @ torch.cholesky_solve(left[:, None], factor)[:, 0])
         return surprise
 
     @torch.no_grad()
     def replace_sites(self, noise_var: Tensor, learn_noise: bool, least: Tensor, last: bool) -> Tensor:
-        """The end of an epoch of repeats: its sites in the place of the last one's; the noise of each target, not
-        less than `least`, and the prior learned. Returns the noise; at the last epoch's end at its fixed point, and
-        the prior as it was."""
+        """The end of an epoch of repeats: its sites in the place of the last one's. The noise of each target, not
+        less than `least`, and the prior are learned, a step of each by the last sites' covariance; at the last
+        epoch's end the prior stays, and the noise comes to its fixed point. Returns the noise."""
         if not bool((self.counts > 0).any()):
             return noise_var
-        noise = noise_var.double()
-        for _ in range(ITERATIONS if last else 1):
-            self.invert(noise)
-            if not learn_noise:
-                break
-            determined = (self.covariance * self.information).sum((1, 2)) / noise  # γ
-            found = self.squares / (self.counts - determined).clamp_min(1)
-            if not last:  # as slow as expectation–maximisation, because errors of moving means are too large
-                found = (self.squares + determined * noise) / self.counts.clamp_min(1)
-            before, noise = noise, torch.where(self.counts > 0, torch.maximum(found, least.double()), noise)
-            if bool(((noise / before).log().abs() < CLOSE).all()):
-                break
+        noise, seen = noise_var.double(), self.counts.clamp_min(1)
+
+        def determined() -> Tensor:  # γ
+            return (self.covariance * self.information).sum((1, 2)) / noise
+
+        def learned(found: Tensor) -> Tensor:
+            return torch.where(self.counts > 0, torch.maximum(found, least.double()), noise)
+
         if not last:
+            if learn_noise:  # as slow as expectation–maximisation, because errors of moving means are too large
+                noise = learned((self.squares + determined() * noise) / seen)
             self.learn_prior()
         self.invert(noise)
+        for _ in range(ITERATIONS if last and learn_noise else 0):
+            before, noise = noise, learned(self.squares / (self.counts - determined()).clamp_min(1))
+            self.invert(noise)
+            if bool(((noise / before).log().abs() < CLOSE).all()):
+                break
         self.write("var", self.covariance.diagonal())
         for sums in (self.information, self.squares, self.counts):
             sums.zero_()
