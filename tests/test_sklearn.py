@@ -20,7 +20,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from torchtagi.sklearn import TAGIClassifier, TAGIRegressor
+from torchtagi.fitting import epoch_order
+from torchtagi.sklearn import HELD_OUT_ORDER, TAGIClassifier, TAGIRegressor
 
 IN_BATCHES = (
     "rows are learned batch after batch, so a row three times is learned in other batches than one of weight 3"
@@ -175,6 +176,8 @@ def test_several_targets_are_learned_each_with_its_noise() -> None:
         regressor.partial_fit(X[:1], [[1.0, 2.0, 3.0]])
     with pytest.raises(ValueError, match=r"shape \(2, 2\), as before, got \(2,\)"):
         regressor.partial_fit(X[:2], [1.0, 2.0])
+    with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[1, 2\]"):
+        regressor.partial_fit(X[:1], both[:2])
 
 
 @pytest.mark.parametrize("shape", [(-1,), (-1, 1)], ids=["flat", "column"])
@@ -289,6 +292,20 @@ def test_a_stream_of_single_rows_is_learned(covariance: str) -> None:
     assert regressor.model_.observations == 300
 
 
+def test_a_stream_is_no_surer_than_right_unless_it_is_told_to_be_joint() -> None:
+    X, y = noisy_line(300, seed=7)
+    regressor = TAGIRegressor(random_state=0).partial_fit(X[:1], y[:1])
+    surprises = []
+    for row in range(1, 300):
+        mean, std = regressor.predict(X[row : row + 1], return_std=True)
+        surprises.append(float((y[row] - mean[0]) / std[0]))
+        regressor.partial_fit(X[row : row + 1], y[row : row + 1])
+    assert np.std(surprises[150:]) < 1.2
+    assert regressor.model_.joint is None
+    assert regressor.fit(X[:20], y[:20]).model_.joint is not None
+    assert TAGIRegressor(covariance="full").partial_fit(X, y).model_.joint is not None
+
+
 @KINDS
 def test_batches_of_any_kind_and_size_are_the_same(kind: str) -> None:
     """scikit-learn's checks are left out for plain arrays; results are the same."""
@@ -396,11 +413,14 @@ def test_early_stopping_keeps_the_best_epoch() -> None:
 def test_early_stopping_counts_the_weights_of_what_it_holds_out() -> None:
     X, y = noisy_line(80, seed=9)
     options = {"epochs": 3, "early_stopping": True}
-    plain = linear(**options).fit(X, y)
-    doubled = linear(**options).fit(X, y, np.full(80, 1.0))
-    assert [r["log_likelihood"] for r in plain.history_] == [r["log_likelihood"] for r in doubled.history_]
-    weighted = linear(**options).fit(X, y, np.linspace(0.1, 2, 80))
-    assert plain.history_[-1]["log_likelihood"] != weighted.history_[-1]["log_likelihood"]
+    seed = int(np.random.RandomState(0).randint(np.iinfo(np.int32).max))
+    held_out = epoch_order(80, seed, HELD_OUT_ORDER)[:8].numpy()
+    for weights in (None, np.linspace(0.1, 2, 80)):
+        regressor = linear(**options).fit(X, y, weights)
+        scores = stats.norm.logpdf(y[held_out], *regressor.predict(X[held_out], return_std=True))
+        best = max(row["log_likelihood"] for row in regressor.history_)
+        own = None if weights is None else weights[held_out]
+        assert best == pytest.approx(np.average(scores, weights=own), rel=1e-6)
     with pytest.raises(ValueError, match="needs 2 samples at least; got 1 sample"):
         linear(**options).fit(X[:1], y[:1])
 

@@ -6,11 +6,10 @@
 
 They add nothing to inference: `model_` is the `Regressor` or `Classifier`, with all that it can do. Here is
 scikit-learn's side: checks of data, feature names, labels of any kind, sample weights, random states, pickles. A
-`fit` that raises leaves an estimator as it was.
+`fit` that raises leaves an estimator as it was; `partial_fit` looks at all data before it learns any.
 
-Networks are float64, as scikit-learn's numbers are; on the scale of tables that costs no time. `random_state` alone
-decides a fit; torch's generator is neither read nor moved. A NaN in `y` is refused, as scikit-learn does it;
-`Regressor` takes it for a missing target.
+Networks are float64, as scikit-learn's numbers are. `random_state` alone decides a fit; torch's generator is
+neither read nor moved. A NaN in `y` is refused, as scikit-learn does it; `Regressor` takes it for a missing target.
 
 A sample of weight w counts for w observations, and one of weight 0 is not seen. So weights are not relative: if
 they sum to 1, all samples together say as much as one.
@@ -69,8 +68,8 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     """Arguments of scikit-learn's `validate_data`."""
 
     @abstractmethod
-    def _new_model(self, features: int, y: Tensor) -> Any:
-        """A model that has learned nothing, for targets like y."""
+    def _new_model(self, features: int, y: Tensor, stream: bool = False) -> Any:
+        """A model that has learned nothing, for targets like y, by a fit or by a stream."""
 
     @abstractmethod
     def _require_targets(self, y: Any) -> None:
@@ -143,7 +142,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         with all_or_nothing(self):
             columns = self._columns(*self._checked(X, y, sample_weight, reset=True))
             with seeded(self.random_state):
-                model = self._new_model(columns[0].shape[1], columns[1])
+                model = self._new_model(columns[0].shape[1], columns[1], stream=True)
                 model.update(*columns)
             self.model_ = model
         return self
@@ -268,7 +267,8 @@ class TAGIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
     `verbose`               show progress
     `noise`                 of the observations: `learned`, one for each target; `predicted` for each input; or its
                             standard deviation
-    `covariance`            of the weights: `full`, `diagonal`, or `auto`, what the network's size allows
+    `covariance`            of the weights: `full`, `diagonal`, or `auto`, what the network's size allows, but
+                            `diagonal` where learning begins with `partial_fit`
 
     Inputs and targets are standardised inside. `model_` is the `Regressor`, `history_` has a row an epoch.
     """
@@ -283,10 +283,11 @@ class TAGIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         tags.target_tags.multi_output = True
         return tags
 
-    def _new_model(self, features: int, y: Tensor) -> Regressor:
+    def _new_model(self, features: int, y: Tensor, stream: bool = False) -> Regressor:
         net = self._network(features, 1 if y.ndim == 1 else y.shape[1])
-        options = {name: as_python(getattr(self, name)) for name in ("noise", "covariance", "horizon")}
-        return Regressor(net, **options)
+        # a joint Gaussian that has seen no row twice is far too sure of where it was linearised first
+        covariance = "diagonal" if stream and self.covariance == "auto" else self.covariance
+        return Regressor(net, noise=as_python(self.noise), covariance=covariance, horizon=as_python(self.horizon))
 
     def _require_targets(self, y: Any) -> None:
         require_entries("y", y, is_number, "finite numbers")
@@ -363,7 +364,7 @@ class TAGIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             raise
         self._places = {label: place for place, label in enumerate(self.classes_.tolist())}
 
-    def _new_model(self, features: int, y: Tensor) -> Classifier:
+    def _new_model(self, features: int, y: Tensor, stream: bool = False) -> Classifier:
         count = len(self.classes_)
         if count < 2:
             raise ValueError(f"there must be two classes at least, got one class: {self.classes_.tolist()}")
