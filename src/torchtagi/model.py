@@ -66,7 +66,7 @@ class Model(ABC):
         self.convolutional = any(isinstance(part, ConvolutionLayer) for part in net.modules())
         if self.convolutional:  # the layout in which they are fastest; bits depend on it
             net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        likelihood.to(self.like.device)
+        likelihood.to(self.like)
         self.start_inference()
 
     def start_inference(self) -> None:
@@ -124,7 +124,8 @@ class Model(ABC):
             raise TypeError(
                 f"x must have a floating dtype, got {x.dtype}; convert it with .float(), images also to 0…1"
             )
-        x = x.to(device=self.like.device, dtype=self.like.dtype)
+        like = self.like
+        x = x.to(device=like.device, dtype=like.dtype)
         return x.to(memory_format=torch.channels_last) if self.convolutional and x.ndim == 4 else x
 
     # ---- learning -------------------------------------------------------------------------------------------
@@ -148,8 +149,9 @@ class Model(ABC):
 
     def start_learning(self, new: bool) -> None:
         """`new` says that the observations to come have not been seen before."""
-        self.net.train()
-        self.likelihood.train()
+        if not (self.net.training and self.likelihood.training):
+            self.net.train()
+            self.likelihood.train()
         if new and not self.new:
             self.posterior.passes.restart()
         self.posterior.count_sharing = self.new = new

@@ -212,7 +212,8 @@ class Regressor(Model):
         return z[:, ::2], z.mean[:, 1::2]
 
     def error(self, z: Gaussian, y: Tensor) -> float:
-        missed = (self.split(z)[0].mean - y) * self.scale_of_y.factor(y)
+        mean = z.mean if isinstance(self.likelihood, Regression) else z.mean[:, ::2]
+        missed = (mean - y) * self.scale_of_y.factor(y)
         return float(missed.square().nanmean(1).nansum())
 
     def training_error(self, total: float, samples: int) -> float:
