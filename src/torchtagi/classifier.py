@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchtagi import metrics
+from torchtagi.checks import as_numbers, require_labels
 from torchtagi.fitting import Batches, Row
 from torchtagi.gaussian import Gaussian
 from torchtagi.heads import with_outputs
@@ -59,14 +60,25 @@ class Classifier(Model):
         likelihood = HierarchicalClassification(count, NOISE_FLOOR if learned else float(noise), learned)
         super().__init__(with_outputs(gaussian(net), count, likelihood.outputs), likelihood, horizon)
 
-    def encoded(self, y: Any) -> Tensor:
+    def checked_targets(self, y: Any) -> Any:
         if self.classes is None:
-            return torch.as_tensor(y, device=self.like.device)
+            try:
+                labels = as_numbers("labels", y)
+            except TypeError as error:
+                raise TypeError(f"{error}, or name the labels: classes=[...]") from error
+            require_labels("labels", labels, labels.shape[0] if labels.ndim else 1, self.likelihood.classes)
+            return labels
         names = y.tolist() if hasattr(y, "tolist") else list(y)
-        unknown = [name for name in names if name not in self.places]
-        if unknown:
-            raise ValueError(f"label {unknown[0]!r} is not among the classes {self.classes}")
-        return torch.tensor([self.places[name] for name in names], device=self.like.device)
+        for row, name in enumerate(names):
+            if isinstance(name, list) or name not in self.places:
+                raise ValueError(f"label {name!r} is not among the classes {self.classes}, row {row}")
+        return names
+
+    def encoded(self, y: Any) -> Tensor:
+        if self.classes is not None:
+            y = torch.tensor([self.places[name] for name in y])
+        labels: Tensor = y.to(self.like.device)
+        return labels
 
     def error(self, z: Gaussian, y: Tensor) -> float:
         return float((self.likelihood.log_probs(z).argmax(1) != y).sum())
@@ -99,9 +111,9 @@ class Classifier(Model):
         self.link.weights = self.likelihood.weights
         if self.held_out is not None:
             start = self.average.count // SCORE_EVERY * CHUNK
-            inputs, labels, *weights = self.held_out.kept(start, CHUNK)
+            inputs, labels, *weights = self.checked(*self.held_out.kept(start, CHUNK))
             x, y = self.prepared(inputs), self.encoded(labels)
-            self.link.weights = self.checked_weights(weights[0], len(x)) if weights else None
+            self.link.weights = weights[0] if weights else None
         with torch.no_grad():
             self.link.score_link(self.predicting(x), y, new=self.new or self.held_out is not None)
 
@@ -114,7 +126,7 @@ class Classifier(Model):
 
     def scores(self, prediction: ClassPrediction, y: Any) -> Row:
         """Error in %; the rest as `torchtagi.metrics` defines it."""
-        return metrics.classification_scores(prediction.probs, self.encoded(y))
+        return metrics.classification_scores(prediction.probs, self.encoded(self.checked_targets(y)))
 
     def description(self) -> Row:
         classes = self.classes if self.classes is not None else self.likelihood.classes
