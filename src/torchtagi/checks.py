@@ -58,6 +58,13 @@ def require_positive(name: str, value: float | Tensor) -> None:
             raise ValueError(f"{name} must be positive and finite, got {end}")
 
 
+def require_noise(noise: object) -> None:
+    """A standard deviation given as a number."""
+    if not isinstance(noise, Real | Tensor):
+        raise TypeError(f"noise must be a number where it is no word, got {noise!r}")
+    require_positive("noise", noise)  # type: ignore[arg-type]
+
+
 def require_labels(name: str, labels: Tensor, batch: int, classes: int) -> None:
     if not isinstance(labels, Tensor):
         raise TypeError(f"{name} must be a tensor of class indices, got {type(labels).__name__}")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from torchtagi import metrics
-from torchtagi.checks import as_numbers, require_labels
+from torchtagi.checks import as_numbers, require_labels, require_noise
 from torchtagi.fitting import Batches, Row
 from torchtagi.gaussian import Gaussian
 from torchtagi.heads import with_outputs
@@ -46,16 +46,20 @@ class Classifier(Model):
         noise: str | float = "learned",
         horizon: float | None = None,
     ) -> None:
+        if isinstance(classes, str) or not isinstance(classes, int | Iterable):
+            raise TypeError(f"classes must be a whole number or the list of labels, got {classes!r}")
         self.classes = None if isinstance(classes, int) else [getattr(c, "item", lambda c=c: c)() for c in classes]
+        if not all(isinstance(name, int | str) for name in self.classes or ()):
+            raise TypeError(f"classes must be whole numbers or strings, got {self.classes}")
         self.places = {name: place for place, name in enumerate(self.classes or ())}
         if self.classes is not None and len(self.places) < len(self.classes):
             raise ValueError(f"classes must differ from each other, got {self.classes}")
-        if not all(isinstance(name, int | str) for name in self.places):
-            raise TypeError(f"classes must be whole numbers or strings, got {self.classes}")
         if isinstance(noise, str) and noise != "learned":
             raise ValueError(f'noise must be "learned" or a number, got {noise!r}')
+        if noise != "learned":
+            require_noise(noise)
         self.noise = noise
-        count = classes if isinstance(classes, int) else len(classes)
+        count = classes if isinstance(classes, int) else len(self.places)
         learned = noise == "learned"
         likelihood = HierarchicalClassification(count, NOISE_FLOOR if learned else float(noise), learned)
         super().__init__(with_outputs(gaussian(net), count, likelihood.outputs), likelihood, horizon)

@@ -42,7 +42,7 @@ from torchtagi.gaussian import Gaussian
 from torchtagi.inference.average import Average
 from torchtagi.inference.conditioning import CHUNK, condition
 from torchtagi.inference.prior import calibrate_prior
-from torchtagi.inference.update import Update
+from torchtagi.inference.update import Update, writers
 from torchtagi.likelihoods.link import LabelLikelihood
 from torchtagi.likelihoods.observation import Observer
 from torchtagi.nn.affine import ConvolutionLayer
@@ -171,15 +171,16 @@ class Model(ABC):
         """Whatever is raised leaves the model as it was. A step that is refused has not written a parameter yet:
         where no more than one step is made, `whole` may be false, and buffers alone are kept."""
         update = self.posterior
-        modules = [self.net, self.likelihood, self.link]
+        modules = (self.net, self.likelihood, self.link)
+        objects: list[Any] = [self, update, update.passes, *self.scales()]
         tensors = [tensor for module in modules for tensor in module.buffers()]
         if whole:
             every = (*modules, self.predicting, *self.learning_parts().values())
             tensors = [tensor for module in every for tensor in module.state_dict().values()]
+            objects += [part for module in modules for part in module.modules()]
+            objects += [self.average] if self.average is not None else []
         kept = [tensor.detach().clone() for tensor in tensors]
-        plain = (self, update, update.passes, self.average, *self.scales())
-        parts = [part for module in modules for part in module.modules()]
-        attributes = [(part, vars(part).copy()) for part in (*plain, *parts) if part is not None]
+        attributes = [(part, vars(part).copy()) for part in objects]
         priors = {var: dict(state) for var, state in update.state.items()}
         try:
             yield
@@ -193,6 +194,9 @@ class Model(ABC):
                 vars(part).update(values)
             update.state.clear()
             update.state.update(priors)
+            for part in update.parameters:
+                if not part.learned:
+                    writers.pop(part, None)  # the claim of a first step
             raise
 
     def scales(self) -> tuple[Standardiser, ...]:

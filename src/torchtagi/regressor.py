@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchtagi import metrics
-from torchtagi.checks import as_numbers, naming_largest, require_finite, require_positive
+from torchtagi.checks import as_numbers, naming_largest, require_finite, require_noise
 from torchtagi.fitting import Batches, Row
 from torchtagi.gaussian import Gaussian
 from torchtagi.heads import last_layer, outputs_of, with_outputs
@@ -50,7 +50,7 @@ class Regressor(Model):
         if isinstance(noise, str) and noise not in ("learned", "predicted"):
             raise ValueError(f'noise must be "learned", "predicted" or a number, got {noise!r}')
         if not isinstance(noise, str):
-            require_positive("noise", noise)
+            require_noise(noise)
         if covariance not in ("auto", "full", "diagonal"):
             raise ValueError(f'covariance must be "auto", "full" or "diagonal", got {covariance!r}')
         self.noise, self.covariance = noise, covariance
