@@ -129,7 +129,7 @@ def inverse() -> plt.Figure:
     start = torch.tensor([[-0.6, 0.2]])
     starts = torch.cat([start, start + prior_std * torch.randn(150, 2)])
     path, noise = [starts], 0.0
-    for noise in [1.0] * 20 + [0.05]:  # a large noise makes short steps; the last one says how sure the answer is
+    for noise in [1.0] * 40 + [0.05]:  # a large noise makes short steps; the last one says how sure the answer is
         guess = tagi.Gaussian(path[-1].clone(), torch.full_like(starts, prior_std**2)).requires_grad_()
         tagi.Regression(noise)(net(guess), torch.full((len(starts), 1), wanted)).backward()
         found = guess.posterior()

@@ -14,8 +14,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
@@ -162,6 +165,33 @@ def sized(source: Any) -> int | None:
         return len(source)
     except TypeError:
         return None
+
+
+@contextmanager
+def held_interrupt() -> Iterator[Callable[[], None]]:
+    """Let Ctrl-C wait for a moment that can be kept; a second one does not wait. Yields what raises it there. Nothing
+    is done where somebody else sees to interrupts."""
+    came = False
+
+    def hold(number: int, frame: Any) -> None:
+        nonlocal came
+        if came:
+            raise KeyboardInterrupt
+        came = True
+
+    def release() -> None:
+        if came:
+            raise KeyboardInterrupt
+
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield release
+        return
+    signal.signal(signal.SIGINT, hold)
+    try:
+        yield release
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def is_table(data: Any) -> bool:

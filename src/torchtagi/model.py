@@ -26,7 +26,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,7 +37,7 @@ from torchtagi import checkpoint as files
 from torchtagi.checkpoint import CheckpointError
 from torchtagi.checks import as_numbers, naming_largest, place, require_finite
 from torchtagi.convert import convert
-from torchtagi.fitting import Batches, EpochEnd, Fit, Row, everything, is_columns
+from torchtagi.fitting import Batches, EpochEnd, Fit, Row, everything, held_interrupt, is_columns
 from torchtagi.gaussian import Gaussian
 from torchtagi.inference.average import Average
 from torchtagi.inference.conditioning import CHUNK, condition
@@ -316,7 +316,7 @@ class Model(ABC):
         torch's generator.
 
         A fit that fails or is interrupted leaves the model as it was before; what it had learned is in the
-        checkpoint.
+        checkpoint, which Ctrl-C writes at the end of the step.
         """
         if resume and checkpoint is None:
             raise ValueError("resume=True needs checkpoint=PATH, the file to go on from")
@@ -352,7 +352,9 @@ class Model(ABC):
             history = self.resume(fit, checkpoint)
         saved = time.monotonic()
         hidden = None if progress else True  # None: where the output is no terminal
-        with tqdm(total=fit.samples_left, initial=fit.sums.samples, unit=" samples", disable=hidden) as bar:
+        holding = nullcontext(lambda: None) if checkpoint is None else held_interrupt()
+        bar = tqdm(total=fit.samples_left, initial=fit.sums.samples, unit=" samples", disable=hidden)
+        with bar, holding as release_interrupt:
             try:
                 for event in fit.events():
                     if isinstance(event, EpochEnd):
@@ -364,6 +366,7 @@ class Model(ABC):
                     if checkpoint is not None and due:
                         self.save(checkpoint, fit=fit.position(), history=history)
                         saved = time.monotonic()
+                    release_interrupt()
                     if stop is not None and isinstance(event, EpochEnd) and stop(event.row):
                         break
             except KeyboardInterrupt:
