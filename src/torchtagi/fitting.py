@@ -169,8 +169,8 @@ def sized(source: Any) -> int | None:
 
 @contextmanager
 def held_interrupt() -> Iterator[Callable[[], None]]:
-    """Let Ctrl-C wait for a moment that can be kept; a second one does not wait. Yields what raises it there. Nothing
-    is done where somebody else sees to interrupts."""
+    """Let Ctrl-C wait for a moment that can be kept; a second one does not wait. Yields what raises it there.
+    Nothing is done where somebody else sees to interrupts."""
     came = False
 
     def hold(number: int, frame: Any) -> None:
