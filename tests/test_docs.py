@@ -86,7 +86,7 @@ def test_the_results_page_has_the_evaluation_of_the_longest_default_run(tmp_path
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
-PAGES = ("guide.md", "maths.md", "results.md", "measurements.md", "streams.md")
+PAGES = ("guide.md", "tables.md", "pictures.md", "maths.md", "results.md", "measurements.md", "streams.md")
 
 
 @pytest.mark.parametrize("page", PAGES)

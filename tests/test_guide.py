@@ -1,21 +1,27 @@
-"""The guide's code runs as written, block after block, and does what its text says."""
+"""The code of the guide and of the page on tables runs as written, and does what the text says."""
 
 import re
 from pathlib import Path
 
 import pytest
+import torch
 
 import torchtagi as tagi
 
 DOCS = Path(__file__).parent.parent / "docs"
 
 
-def test_code_blocks_run_and_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # the guide writes files
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "guide.md").read_text(), re.DOTALL)
+def run(page: str) -> dict:
+    """The names that the page's blocks leave behind."""
     names: dict = {}
-    for number, block in enumerate(blocks, 1):
-        exec(compile(block, f"guide block {number}", "exec"), names)
+    for number, block in enumerate(re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL), 1):
+        exec(compile(block, f"{page} block {number}", "exec"), names)
+    return names
+
+
+def test_the_guides_code_runs_and_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the guide writes files
+    names = run("guide.md")
     assert names["scores"]["error"] < 7
     assert [row["epoch"] for row in names["history"]] == [1, 2, 3, 4, 5]
     assert names["history"][-1]["error"] == names["scores"]["error"]
@@ -42,3 +48,21 @@ def test_code_blocks_run_and_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     wrong = names["labels"].predict(names["mixed"](names["x_test"])).labels != names["y_test"]
     assert wrong.float().mean() < 0.12
     assert all(part.learned for part in names["wrapped"].modules() if isinstance(part, tagi.GaussianParameter))
+
+
+def test_the_code_on_tables_runs_and_learns() -> None:
+    state = torch.get_rng_state()
+    names = run("tables.md")
+    assert names["mean"].shape == names["std"].shape == names["y_test"].shape
+    assert 0.8 < names["inside"] < 1
+    assert names["draws"].shape == (111, 100)
+    assert names["r2"] > 0.25
+    assert names["far"] > 2 * names["near"]
+    assert names["accuracy"] > 0.93
+    assert abs(names["probs"].sum(1) - 1).max() < 1e-9
+    assert names["search"].best_score_ > 0.4
+    assert (torch.tensor(names["errors"]).square().mean().sqrt() < 65).all(), "targets spread by 77"
+    assert names["guess"] == names["label"] == 2
+    assert list(names["chances"]) == [0, 1, 2]
+    assert names["refusal"] == "X must hold finite numbers, no NaN, no inf, got nan in row 7, column 2"
+    assert torch.equal(torch.get_rng_state(), state), "torch's generator is not moved"

@@ -221,6 +221,13 @@ def build(key: str, description: Any, size: int) -> nn.Module:
     return kind(**arguments)
 
 
+def require_writable(path: str | Path) -> None:
+    """Before a long fit is to end in this file: it is no folder, and its own folder is there or can be made."""
+    if Path(path).is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name a file in it, {Path(path) / 'model.safetensors'} say")
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """All of `content` under its final name, or nothing: a temporary file beside it, then a rename."""
     temporary = path.parent / f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}"

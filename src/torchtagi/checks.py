@@ -7,9 +7,15 @@ NaN or an infinity survives a sum), so a good tensor costs one pass and no mask.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from numbers import Real
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
 
 def require_floating(name: str, x: object) -> None:
@@ -52,6 +58,13 @@ def require_positive(name: str, value: float | Tensor) -> None:
             raise ValueError(f"{name} must be positive and finite, got {end}")
 
 
+def require_noise(noise: object) -> None:
+    """A standard deviation given as a number."""
+    if not isinstance(noise, Real | Tensor):
+        raise TypeError(f"noise must be a number where it is no word, got {noise!r}")
+    require_positive("noise", noise)  # type: ignore[arg-type]
+
+
 def require_labels(name: str, labels: Tensor, batch: int, classes: int) -> None:
     if not isinstance(labels, Tensor):
         raise TypeError(f"{name} must be a tensor of class indices, got {type(labels).__name__}")
@@ -61,4 +74,88 @@ def require_labels(name: str, labels: Tensor, batch: int, classes: int) -> None:
         raise ValueError(f"{name} must have shape ({batch},), one class a sample, got {tuple(labels.shape)}")
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= classes:
-        raise ValueError(f"{name} must lie in 0..{classes - 1}, got {low if low < 0 else high}")
+        wrong = low if low < 0 else high
+        row = int((labels == wrong).nonzero()[0])
+        raise ValueError(f"{name} must lie in 0..{classes - 1}, got {wrong} at row {row}")
+
+
+# ---- tables --------------------------------------------------------------------------------------------------
+
+
+def as_numbers(name: str, values: Any) -> Tensor:
+    """A dense tensor of what holds numbers: a tensor, an array, a table with `to_numpy`, a list of rows."""
+    if isinstance(values, list | tuple) and values and isinstance(values[0], Tensor):
+        require_one_length(name, values)
+        values = torch.stack(list(values))
+    if isinstance(values, Tensor):
+        if values.layout != torch.strided:
+            raise TypeError(f"{name} must be dense, got {values.layout}; convert it with .to_dense()")
+        return values
+    try:
+        array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    except ValueError:
+        require_one_length(name, values)
+        raise
+    if array.dtype.kind in "US":  # numbers beside a string have become strings, too
+        array = np.asarray(values, dtype=object)
+    if array.dtype.kind not in "biufcO" or (array.dtype.kind == "O" and not array.ndim):
+        kind = array.dtype if array.ndim else type(values).__name__
+        raise TypeError(f"{name} must be a tensor, an array, a table or a list of numbers, got {kind}")
+    if array.dtype.kind == "O":
+        for index, entry in np.ndenumerate(array):
+            if not isinstance(entry, Real):
+                raise TypeError(
+                    f"{name} must hold numbers, got {entry!r} at {place(index, values)}; encode what is no number"
+                )
+        array = array.astype(np.float64)
+    return torch.as_tensor(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
+
+
+def require_one_length(name: str, rows: Any) -> None:
+    sizes = [len(row) if hasattr(row, "__len__") and np.ndim(row) else 0 for row in rows]
+    for row, size in enumerate(sizes):
+        if size != sizes[0]:
+            raise ValueError(f"{name} must have rows of one length: row 0 has {sizes[0]}, row {row} has {size}")
+
+
+def place(index: Sequence[int], source: Any = None) -> str:
+    """Where an entry is, with the name of its column if the table it came from has some."""
+    if len(index) > 2:
+        return f"index {list(index)}"
+    names = getattr(source, "columns", ())
+    column = f", column {index[1]}" if len(index) > 1 else ""
+    return f"row {index[0]}{column}" + (f" ({names[index[1]]!r})" if column and len(names) > index[1] else "")
+
+
+def require_finite(name: str, x: Tensor, dtype: torch.dtype, missing: bool = False, source: Any = None) -> None:
+    """Finite in this dtype; NaN stands for what is missing, if something may be."""
+    cast = x.to(dtype)
+    if math.isfinite(cast.sum().item()):
+        return
+    bad = torch.nonzero(torch.isinf(cast) if missing else ~torch.isfinite(cast))
+    if not len(bad):  # a sum may overflow by itself
+        return
+    index = bad[0].tolist()
+    value = x[tuple(index)].item()
+    wish = "finite, or NaN where an observation is missing" if missing else "finite"
+    reason = f", more than {dtype} can hold; rescale it" if math.isfinite(value) else ""
+    raise ValueError(f"{name} must be {wish}; got {value} at {place(index, source)}{reason}")
+
+
+@contextmanager
+def naming_largest(**tables: tuple[Any, Any]) -> Iterator[None]:
+    """Where numbers run off, say which entry of each table is the largest. A table comes as it was given and as it
+    is learned from."""
+    try:
+        yield
+    except (FloatingPointError, LinAlgError) as error:
+        largest = []
+        for name, pair in tables.items():
+            given, learned = (values.mean if hasattr(values, "plain") else values for values in pair)
+            if learned.is_floating_point():
+                sizes = learned.abs().nan_to_num(nan=0.0)
+                index = [int(i) for i in np.unravel_index(int(sizes.argmax()), sizes.shape)]
+                value = given.reshape(sizes.shape)[tuple(index)].item()
+                largest.append(f"{name} = {value:.6g} at {place(index)}")
+        reason = str(error) if isinstance(error, FloatingPointError) else "the covariance is not positive any more"
+        raise FloatingPointError(f"{reason}; the furthest out: {', '.join(largest)}") from error

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from torchtagi import metrics
+from torchtagi.checks import as_numbers, require_labels, require_noise
 from torchtagi.fitting import Batches, Row
 from torchtagi.gaussian import Gaussian
 from torchtagi.heads import with_outputs
@@ -45,28 +46,43 @@ class Classifier(Model):
         noise: str | float = "learned",
         horizon: float | None = None,
     ) -> None:
+        if isinstance(classes, str) or not isinstance(classes, int | Iterable):
+            raise TypeError(f"classes must be a whole number or the list of labels, got {classes!r}")
         self.classes = None if isinstance(classes, int) else [getattr(c, "item", lambda c=c: c)() for c in classes]
+        if not all(isinstance(name, int | str) for name in self.classes or ()):
+            raise TypeError(f"classes must be whole numbers or strings, got {self.classes}")
         self.places = {name: place for place, name in enumerate(self.classes or ())}
         if self.classes is not None and len(self.places) < len(self.classes):
             raise ValueError(f"classes must differ from each other, got {self.classes}")
-        if not all(isinstance(name, int | str) for name in self.places):
-            raise TypeError(f"classes must be whole numbers or strings, got {self.classes}")
         if isinstance(noise, str) and noise != "learned":
             raise ValueError(f'noise must be "learned" or a number, got {noise!r}')
+        if noise != "learned":
+            require_noise(noise)
         self.noise = noise
-        count = classes if isinstance(classes, int) else len(classes)
+        count = classes if isinstance(classes, int) else len(self.places)
         learned = noise == "learned"
         likelihood = HierarchicalClassification(count, NOISE_FLOOR if learned else float(noise), learned)
         super().__init__(with_outputs(gaussian(net), count, likelihood.outputs), likelihood, horizon)
 
-    def encoded(self, y: Any) -> Tensor:
+    def checked_targets(self, y: Any) -> Any:
         if self.classes is None:
-            return torch.as_tensor(y, device=self.like.device)
+            try:
+                labels = as_numbers("labels", y)
+            except TypeError as error:
+                raise TypeError(f"{error}, or name the labels: classes=[...]") from error
+            require_labels("labels", labels, labels.shape[0] if labels.ndim else 1, self.likelihood.classes)
+            return labels
         names = y.tolist() if hasattr(y, "tolist") else list(y)
-        unknown = [name for name in names if name not in self.places]
-        if unknown:
-            raise ValueError(f"label {unknown[0]!r} is not among the classes {self.classes}")
-        return torch.tensor([self.places[name] for name in names], device=self.like.device)
+        for row, name in enumerate(names):
+            if isinstance(name, list) or name not in self.places:
+                raise ValueError(f"label {name!r} is not among the classes {self.classes}, row {row}")
+        return names
+
+    def encoded(self, y: Any) -> Tensor:
+        if self.classes is not None:
+            y = torch.tensor([self.places[name] for name in y])
+        labels: Tensor = y.to(self.like.device)
+        return labels
 
     def error(self, z: Gaussian, y: Tensor) -> float:
         return float((self.likelihood.log_probs(z).argmax(1) != y).sum())
@@ -99,9 +115,9 @@ class Classifier(Model):
         self.link.weights = self.likelihood.weights
         if self.held_out is not None:
             start = self.average.count // SCORE_EVERY * CHUNK
-            inputs, labels, *weights = self.held_out.kept(start, CHUNK)
+            inputs, labels, *weights = self.checked(*self.held_out.kept(start, CHUNK))
             x, y = self.prepared(inputs), self.encoded(labels)
-            self.link.weights = self.checked_weights(weights[0], len(x)) if weights else None
+            self.link.weights = weights[0] if weights else None
         with torch.no_grad():
             self.link.score_link(self.predicting(x), y, new=self.new or self.held_out is not None)
 
@@ -114,7 +130,7 @@ class Classifier(Model):
 
     def scores(self, prediction: ClassPrediction, y: Any) -> Row:
         """Error in %; the rest as `torchtagi.metrics` defines it."""
-        return metrics.classification_scores(prediction.probs, self.encoded(y))
+        return metrics.classification_scores(prediction.probs, self.encoded(self.checked_targets(y)))
 
     def description(self) -> Row:
         classes = self.classes if self.classes is not None else self.likelihood.classes

@@ -14,12 +14,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
@@ -68,7 +72,9 @@ class Batches:
     def __init__(self, source: Any, batch_size: int, seed: int) -> None:
         if not isinstance(batch_size, int) or batch_size < 1:
             raise ValueError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
-        self.source, self.batch_size, self.seed = source, batch_size, seed
+        if not isinstance(seed, int | np.integer):
+            raise TypeError(f"seed must be a whole number, got {seed!r}")
+        self.source, self.batch_size, self.seed = source, batch_size, int(seed)
         self.samples: int | None = None
         self.kept_back = 0
         if is_columns(source):
@@ -84,7 +90,9 @@ class Batches:
             self.samples = None if isinstance(source.dataset, IterableDataset) else sized(sampler or source.dataset)
         elif isinstance(source, IterableDataset):
             self.source = DataLoader(source, batch_size)
-        elif isinstance(source, Dataset) or hasattr(source, "__getitem__"):
+        elif isinstance(source, Dataset) or (hasattr(source, "__getitem__") and not is_table(source)):
+            if isinstance(source, list | tuple) and source:
+                parts_of(source[0])
             self.samples = sized(source)
             if not self.samples:
                 raise ValueError("the data set is empty")
@@ -159,6 +167,38 @@ def sized(source: Any) -> int | None:
         return None
 
 
+@contextmanager
+def held_interrupt() -> Iterator[Callable[[], None]]:
+    """Let Ctrl-C wait for a moment that can be kept; a second one does not wait. Yields what raises it there.
+    Nothing is done where somebody else sees to interrupts."""
+    came = False
+
+    def hold(number: int, frame: Any) -> None:
+        nonlocal came
+        if came:
+            raise KeyboardInterrupt
+        came = True
+
+    def release() -> None:
+        if came:
+            raise KeyboardInterrupt
+
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield release
+        return
+    signal.signal(signal.SIGINT, hold)
+    try:
+        yield release
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def is_table(data: Any) -> bool:
+    """Whether it is one table, or no data at all, where inputs and targets are needed."""
+    return isinstance(data, str | bytes | dict | Tensor | np.ndarray) or hasattr(data, "to_numpy")
+
+
 def is_columns(data: Any) -> bool:
     """Whether it is inputs and targets, and maybe weights, rather than a data set of samples."""
     return isinstance(data, tuple | list) and (len(data) == 2 or (len(data) == 3 and isinstance(data, tuple)))
@@ -166,7 +206,11 @@ def is_columns(data: Any) -> bool:
 
 def parts_of(batch: Any) -> tuple[Any, ...]:
     if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
-        raise TypeError(f"each batch must be a pair of inputs and targets, got {type(batch).__name__}")
+        size = f" of {len(batch)}" if isinstance(batch, tuple | list) else ""
+        raise TypeError(
+            "each batch or sample must be a pair of inputs and targets, or a triple with weights; got "
+            f"{type(batch).__name__}{size}"
+        )
     return tuple(batch)
 
 
@@ -260,6 +304,8 @@ class Fit:
         self.learner, self.batches, self.augment, self.validate = learner, batches, augment, validate
         self.last = learner.epochs + epochs
         self.sums = EpochSums()
+        self.torn = False
+        """Whether a step or the end of an epoch is under way: no position to go on from."""
         self.order_state = torch.get_rng_state()
         """torch's generator when this epoch began: a DataLoader draws its order from it."""
 
@@ -282,11 +328,14 @@ class Fit:
             augment = self.augment if learner.start_epoch(epoch, self.last - epoch) else None
             for x, *observed in self.batches_left():
                 start = time.perf_counter()
+                inputs = x if augment is None else augment(x)
+                self.torn = True
                 try:
-                    errors, report = learner.learn(x if augment is None else augment(x), *observed)
-                except (FloatingPointError, ValueError) as error:
+                    errors, report = learner.learn(inputs, *observed)
+                except (FloatingPointError, TypeError, ValueError) as error:
                     raise type(error)(f"epoch {epoch + 1}, batch {sums.batches + 1}: {error}") from error
                 self.add(len(x), errors, report, time.perf_counter() - start)
+                self.torn = False
                 error_so_far = learner.training_error(sums.errors, sums.samples)
                 rate = sums.samples / sums.seconds
                 of_samples = self.batches.length(epoch + 1 == self.last)
@@ -339,6 +388,7 @@ class Fit:
     def finish_epoch(self) -> EpochEnd:
         sums, learner = self.sums, self.learner
         self.end_curve_point()
+        self.torn = True
         learner.end_epoch()
         row = {
             "epoch": learner.epochs,
@@ -350,7 +400,7 @@ class Fit:
             "samples_per_second": round(sums.samples / sums.seconds, 1),
             "train_curve": [list(point) for point in sums.curve],
         }
-        self.sums = EpochSums()
+        self.sums, self.torn = EpochSums(), False
         self.keep(row)
         return EpochEnd(row)
 

@@ -26,6 +26,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,18 +35,19 @@ from torch import Tensor, nn
 
 from torchtagi import checkpoint as files
 from torchtagi.checkpoint import CheckpointError
-from torchtagi.checks import require_positive
+from torchtagi.checks import as_numbers, naming_largest, place, require_finite
 from torchtagi.convert import convert
-from torchtagi.fitting import Batches, EpochEnd, Fit, Row, everything
+from torchtagi.fitting import Batches, EpochEnd, Fit, Row, everything, held_interrupt, is_columns
 from torchtagi.gaussian import Gaussian
 from torchtagi.inference.average import STEPS, Average
 from torchtagi.inference.conditioning import CHUNK, condition
 from torchtagi.inference.prior import calibrate_prior
-from torchtagi.inference.update import Update
+from torchtagi.inference.update import Update, writers
 from torchtagi.likelihoods.link import LabelLikelihood
 from torchtagi.likelihoods.observation import Observer
 from torchtagi.nn.affine import ConvolutionLayer
 from torchtagi.parameter import gaussian_parameters, ordinary_parameters
+from torchtagi.standardising import Standardiser
 
 PRIOR_INPUTS = 16
 SETTLING = 4  # epochs at the end of a fit in which steps become shorter: results/ablation/repeats.jsonl
@@ -67,7 +69,7 @@ class Model(ABC):
         self.convolutional = any(isinstance(part, ConvolutionLayer) for part in net.modules())
         if self.convolutional:  # the layout in which they are fastest; bits depend on it
             net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        likelihood.to(self.like.device)
+        likelihood.to(self.like)
         self.start_inference()
 
     def start_inference(self) -> None:
@@ -92,8 +94,12 @@ class Model(ABC):
     # ---- what a kind of model says --------------------------------------------------------------------------
 
     @abstractmethod
+    def checked_targets(self, y: Any) -> Any:
+        """Targets, each of which can be learned; what cannot is refused by its row."""
+
+    @abstractmethod
     def encoded(self, y: Any) -> Tensor:
-        """Targets as the likelihood takes them."""
+        """Checked targets as the likelihood takes them."""
 
     @abstractmethod
     def error(self, z: Gaussian, y: Tensor) -> float:
@@ -120,21 +126,91 @@ class Model(ABC):
         """As JSON: what a file has to say besides tensors."""
 
     def prepared(self, x: Any) -> Any:
-        """Inputs where the network is, of its dtype and, for images, in its layout."""
-        x = x if isinstance(x, Gaussian | Tensor) else torch.as_tensor(x)
-        if not x.dtype.is_floating_point:
-            raise TypeError(
-                f"x must have a floating dtype, got {x.dtype}; convert it with .float(), images also to 0…1"
-            )
-        x = x.to(device=self.like.device, dtype=self.like.dtype)
+        """Checked inputs where the network is, of its dtype and, for images, in its layout."""
+        like = self.like
+        x = x.to(device=like.device, dtype=like.dtype)
         return x.to(memory_format=torch.channels_last) if self.convolutional and x.ndim == 4 else x
+
+    # ---- bad input ------------------------------------------------------------------------------------------
+
+    def checked_inputs(self, x: Any) -> Tensor | Gaussian:
+        """A tensor or a Gaussian, a row for each sample; what cannot be learned is refused by row and column."""
+        numbers: Tensor | Gaussian = x if isinstance(x, Gaussian) else as_numbers("x", x)
+        if not numbers.dtype.is_floating_point:
+            raise TypeError(
+                f"x must have a floating dtype, got {numbers.dtype}; convert it with .float(), images also to 0…1"
+            )
+        if numbers.ndim < 2:
+            raise ValueError(
+                f"x must have a row for each sample, got shape {tuple(numbers.shape)}; x[:, None] is one column"
+            )
+        if not all(numbers.shape):
+            raise ValueError(f"x is empty, shape {tuple(numbers.shape)}: it needs at least one row and one column")
+        require_finite("x", numbers.mean if isinstance(numbers, Gaussian) else numbers, self.like.dtype, source=x)
+        return numbers
+
+    def checked_weights(self, weights: Any, samples: int) -> Tensor:
+        checked = as_numbers("weights", weights).to(self.like)
+        if checked.shape != (samples,):
+            raise ValueError(f"weights must have shape ({samples},), one a sample, got {tuple(checked.shape)}")
+        bad = torch.nonzero(~(torch.isfinite(checked) & (checked > 0)))
+        if len(bad):
+            index = bad[0].tolist()
+            raise ValueError(
+                f"weights must be positive and finite, got {checked[index[0]].item()} at {place(index)}; "
+                "leave out a sample that is to count nothing"
+            )
+        return checked
+
+    def checked(self, x: Any, y: Any, weights: Any = None) -> tuple[Any, ...]:
+        """Inputs, targets, and weights if there are some."""
+        x, y = self.checked_inputs(x), self.checked_targets(y)
+        if len(y) != len(x):
+            raise ValueError(f"y must have as many entries as x, {len(x)}, got {len(y)}")
+        return (x, y) if weights is None else (x, y, self.checked_weights(weights, len(x)))
+
+    @contextmanager
+    def unchanged_on_error(self, whole: bool = True) -> Iterator[None]:
+        """Whatever is raised leaves the model as it was. A step that is refused has not written a parameter yet:
+        where no more than one step is made, `whole` may be false, and buffers alone are kept."""
+        update = self.posterior
+        modules = (self.net, self.likelihood, self.link)
+        objects: list[Any] = [self, update, update.passes, *self.scales()]
+        tensors = [tensor for module in modules for tensor in module.buffers()]
+        if whole:
+            every = (*modules, self.predicting, *self.learning_parts().values())
+            tensors = [tensor for module in every for tensor in module.state_dict().values()]
+            objects += [part for module in modules for part in module.modules()]
+            objects += [self.average] if self.average is not None else []
+        kept = [tensor.detach().clone() for tensor in tensors]
+        attributes = [(part, vars(part).copy()) for part in objects]
+        priors = {var: dict(state) for var, state in update.state.items()}
+        try:
+            yield
+        except BaseException:
+            update.zero_grad()
+            with torch.no_grad():
+                for tensor, before in zip(tensors, kept, strict=True):
+                    tensor.copy_(before)
+            for part, values in attributes:
+                vars(part).clear()
+                vars(part).update(values)
+            update.state.clear()
+            update.state.update(priors)
+            for part in update.parameters:
+                if not part.learned:
+                    writers.pop(part, None)  # the claim of a first step
+            raise
+
+    def scales(self) -> tuple[Standardiser, ...]:
+        return ()
 
     # ---- learning -------------------------------------------------------------------------------------------
 
     def get_ready(self, batches: Batches, epochs: int) -> None:
         """Before the first epoch of a fit: fit the prior to the first inputs."""
         if not self.calibrated:
-            self.calibrate(self.prepared(batches.first(PRIOR_INPUTS)[0]))
+            self.calibrate(self.prepared(self.checked_inputs(batches.first(PRIOR_INPUTS)[0])))
 
     def calibrate(self, x: Any) -> None:
         calibrate_prior(self.net, x[:PRIOR_INPUTS])
@@ -150,8 +226,9 @@ class Model(ABC):
 
     def start_learning(self, new: bool) -> None:
         """`new` says that the observations to come have not been seen before."""
-        self.net.train()
-        self.likelihood.train()
+        if not (self.net.training and self.likelihood.training):
+            self.net.train()
+            self.likelihood.train()
         if new and not self.new:
             self.posterior.passes.restart()
         self.posterior.count_sharing = self.new = new
@@ -163,8 +240,8 @@ class Model(ABC):
 
     def learn(self, x: Any, y: Any, weights: Any = None) -> tuple[float, Row]:
         """Learn one batch; the sum of its errors before, and a report."""
-        x, y = self.prepared(x), self.encoded(y)
-        weights = None if weights is None else self.checked_weights(weights, len(x))
+        given, observed, *own = self.checked(x, y, weights)
+        x, y, weights = self.prepared(given), self.encoded(observed), own[0] if own else None
         if not self.calibrated:
             self.calibrate(x)
         errors, samples, steps, report = 0.0, 0, 0, {"alpha": 0.0, "innovation": 0.0}
@@ -188,18 +265,12 @@ class Model(ABC):
                 self.average.follow()
 
         try:
-            condition(self.net, self.likelihood, self.posterior, x, y, self.chunk_size(len(x)), before, after)
+            with naming_largest(x=(given, x), y=(observed, y)):
+                condition(self.net, self.likelihood, self.posterior, x, y, self.chunk_size(len(x)), before, after)
         finally:
             self.likelihood.weights = None
         self.observations += len(x) if self.new else 0
         return errors, {name: total / steps for name, total in report.items()}
-
-    def checked_weights(self, weights: Any, samples: int) -> Tensor:
-        checked: Tensor = torch.as_tensor(weights).to(self.like)
-        if checked.shape != (samples,):
-            raise ValueError(f"weights must have shape ({samples},), one a sample, got {tuple(checked.shape)}")
-        require_positive("weights", checked)
-        return checked
 
     def replaces_repeats(self) -> bool:
         """Whether what is learned now takes the place of what the same observations said before."""
@@ -215,8 +286,14 @@ class Model(ABC):
         """Learn new observations, one or many; nothing of them is a repeat. Each counts for one, or for its weight.
         Returns a report of the step: `innovation`, the mean of r²/(v+R), near 1 where the predicted variance is
         right."""
-        self.start_learning(new=True)
-        return self.learn(x, y, weights)[1]
+        x, y, *own = self.checked(x, y, weights)
+        with self.unchanged_on_error(whole=not self.calibrated or len(x) > self.chunk_size(len(x))):
+            self.observe(x, y, *own)
+            self.start_learning(new=True)
+            return self.learn(x, y, *own)[1]
+
+    def observe(self, x: Any, y: Any, weights: Any = None) -> None:  # noqa: B027 - labels have no scale
+        """Look at new observations before they are learned."""
 
     def fit(
         self,
@@ -241,21 +318,47 @@ class Model(ABC):
         `checkpoint` names a file that is written after each epoch and every five minutes; with `resume` a fit that
         was stopped goes on from it, to the bit. `seed` decides the order of the data; unless given it is drawn from
         torch's generator.
-        """
-        from tqdm.auto import tqdm
 
+        A fit that fails or is interrupted leaves the model as it was before; what it had learned is in the
+        checkpoint, which Ctrl-C writes at the end of the step.
+        """
         if resume and checkpoint is None:
             raise ValueError("resume=True needs checkpoint=PATH, the file to go on from")
-        held_out = None if validation is None else everything(validation)
-        validate = None if held_out is None else lambda epoch: self.evaluate(*held_out)
+        if checkpoint is not None:
+            files.require_writable(checkpoint)
+        data = self.checked(*data) if is_columns(data) else data
         seed = int(torch.randint(2**62, ())) if seed is None else seed
-        fit = Fit(self, Batches(data, batch_size, seed), epochs, augment, validate)
+        batches = Batches(data, batch_size, seed)
+        with self.unchanged_on_error():
+            return self.go_through(batches, epochs, augment, validation, progress, stop, checkpoint, resume)
+
+    def go_through(
+        self,
+        batches: Batches,
+        epochs: int,
+        augment: Callable[[Any], Any] | None,
+        validation: Any,
+        progress: bool,
+        stop: Callable[[Row], bool] | None,
+        checkpoint: str | Path | None,
+        resume: bool,
+    ) -> list[Row]:
+        from tqdm.auto import tqdm
+
+        held_out: tuple[Any, ...] = ()
+        fit = Fit(self, batches, epochs, augment, lambda epoch: self.evaluate(*held_out) if held_out else {})
+        try:
+            held_out = () if validation is None else self.checked(*everything(validation))
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"validation: {error}") from error
         history: list[Row] = []
         if checkpoint is not None and resume and Path(checkpoint).is_file():
             history = self.resume(fit, checkpoint)
         saved = time.monotonic()
         hidden = None if progress else True  # None: where the output is no terminal
-        with tqdm(total=fit.samples_left, initial=fit.sums.samples, unit=" samples", disable=hidden) as bar:
+        holding = nullcontext(lambda: None) if checkpoint is None else held_interrupt()
+        bar = tqdm(total=fit.samples_left, initial=fit.sums.samples, unit=" samples", disable=hidden)
+        with bar, holding as release_interrupt:
             try:
                 for event in fit.events():
                     if isinstance(event, EpochEnd):
@@ -267,10 +370,11 @@ class Model(ABC):
                     if checkpoint is not None and due:
                         self.save(checkpoint, fit=fit.position(), history=history)
                         saved = time.monotonic()
+                    release_interrupt()
                     if stop is not None and isinstance(event, EpochEnd) and stop(event.row):
                         break
             except KeyboardInterrupt:
-                if checkpoint is not None:
+                if checkpoint is not None and not fit.torn:
                     self.save(checkpoint, fit=fit.position(), history=history)
                 raise
         self.net.eval()
@@ -294,6 +398,7 @@ class Model(ABC):
         """What the network that predicts says of x, in parts; its mode is afterwards what it was."""
         training = self.predicting.training
         self.predicting.eval()
+        x = self.checked_inputs(x)
         try:
             for start in range(0, len(x), PREDICTION_BATCH):
                 yield self.predicting(self.prepared(x[start : start + PREDICTION_BATCH]))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchtagi import metrics
-from torchtagi.checks import require_positive, require_values
+from torchtagi.checks import as_numbers, naming_largest, require_finite, require_noise
 from torchtagi.fitting import Batches, Row
 from torchtagi.gaussian import Gaussian
 from torchtagi.heads import last_layer, outputs_of, with_outputs
@@ -51,7 +51,7 @@ class Regressor(Model):
         if isinstance(noise, str) and noise not in ("learned", "predicted"):
             raise ValueError(f'noise must be "learned", "predicted" or a number, got {noise!r}')
         if not isinstance(noise, str):
-            require_positive("noise", noise)
+            require_noise(noise)
         if covariance not in ("auto", "full", "diagonal"):
             raise ValueError(f'covariance must be "auto", "full" or "diagonal", got {covariance!r}')
         self.noise, self.covariance, self.finds_horizon = noise, covariance, horizon == "auto"
@@ -105,23 +105,21 @@ class Regressor(Model):
     def get_ready(self, batches: Batches, epochs: int) -> None:
         """Find the scales of inputs and targets first."""
         if not self.calibrated:
-            self.observe(*batches.first(SCALE_ROWS))
+            self.observe(*self.checked(*batches.first(SCALE_ROWS)))
             self.scale_of_x.settled = self.scale_of_y.settled = True
         self.streams = False
         super().get_ready(batches, epochs)
 
     def update(self, x: Any, y: Any, weights: Any = None) -> Row:
         self.streams = True
-        if not self.scale_of_y.settled:
-            self.observe(x, y, weights)
         return super().update(x, y, weights)
 
     def observe(self, x: Any, y: Any, weights: Any = None) -> None:
-        y = torch.as_tensor(y)
+        if self.scale_of_y.settled:
+            return
         self.flat = y.ndim == 1
-        counts = None if weights is None else self.checked_weights(weights, len(y))
-        self.scale_of_x.observe(x.mean if isinstance(x, Gaussian) else torch.as_tensor(x), counts)
-        self.scale_of_y.observe(y[:, None] if self.flat else y, counts)
+        self.scale_of_x.observe(x.mean if isinstance(x, Gaussian) else x, weights)
+        self.scale_of_y.observe(y[:, None] if self.flat else y, weights)
         if isinstance(self.likelihood, Regression) and not isinstance(self.noise, str):
             self.likelihood.noise_std = self.noise / self.scale_of_y.std.to(self.like)
 
@@ -157,11 +155,9 @@ class Regressor(Model):
     def learn(self, x: Any, y: Any, weights: Any = None) -> tuple[float, Row]:
         if self.joint is None:
             return super().learn(x, y, weights)
-        x, y = self.prepared(x), self.encoded(y)
-        require_values("x", x.mean if isinstance(x, Gaussian) else x)
-        if len(y) != len(x):
-            raise ValueError(f"y must have as many entries as x, {len(x)}, got {len(y)}")
-        counts = torch.ones_like(y[:, :1]) if weights is None else self.checked_weights(weights, len(x))[:, None]
+        given, observed, *rest = self.checked(x, y, weights)
+        x, y = self.prepared(given), self.encoded(observed)
+        counts = rest[0][:, None] if rest else torch.ones_like(y[:, :1])
         if not self.calibrated:
             self.calibrate(x)
         if not self.joint.started:
@@ -170,28 +166,29 @@ class Regressor(Model):
         assert isinstance(likelihood, Regression)
         errors, start = 0.0, 0
         innovations: list[Tensor] = []
-        for inputs, targets in chunks(x, y, joint.CHUNK):
-            own = counts[start : start + len(targets)]
-            start += len(targets)
-            missing = require_targets(targets)
-            at = self.joint.linearise(inputs)
-            errors += self.error(at.z, targets)
-            noise, repeats = likelihood.learned_noise_var / own, None if self.new else float(self.observations)
-            if self.new and not self.streams:
-                likelihood.weights = None if weights is None else own[:, 0]
-                noise = likelihood.training_noise_var(at.z, targets, None if missing is None else ~missing)
-                likelihood.weights = None
-            chance = joint.CHANCE if self.streams else 0.0
-            moves = not self.settled
-            found = self.joint.condition(at, targets, noise, own, repeats, moves, chance)
-            if self.new and self.streams:
-                self.joint.scale(self.scale_noise(found, (own * ~torch.isnan(targets)).sum(0)))
-            fades = self.joint.drifted() if self.horizon is None else 1 / self.horizon
-            if self.new and fades > 0:
-                self.joint.fade(len(targets) * fades)
-            innovations.append(found.nanmean())
-            if self.average is not None and not self.settled:
-                self.average.follow()
+        with naming_largest(x=(given, x), y=(observed, y)):
+            for inputs, targets in chunks(x, y, joint.CHUNK):
+                own = counts[start : start + len(targets)]
+                start += len(targets)
+                missing = require_targets(targets)
+                at = self.joint.linearise(inputs)
+                errors += self.error(at.z, targets)
+                noise, repeats = likelihood.learned_noise_var / own, None if self.new else float(self.observations)
+                if self.new and not self.streams:
+                    likelihood.weights = None if weights is None else own[:, 0]
+                    noise = likelihood.training_noise_var(at.z, targets, None if missing is None else ~missing)
+                    likelihood.weights = None
+                chance = joint.CHANCE if self.streams else 0.0
+                moves = not self.settled
+                found = self.joint.condition(at, targets, noise, own, repeats, moves, chance)
+                if self.new and self.streams:
+                    self.joint.scale(self.scale_noise(found, (own * ~torch.isnan(targets)).sum(0)))
+                fades = self.joint.drifted() if self.horizon is None else 1 / self.horizon
+                if self.new and fades > 0:
+                    self.joint.fade(len(targets) * fades)
+                innovations.append(found.nanmean())
+                if self.average is not None and not self.settled:
+                    self.average.follow()
         self.observations += len(x) if self.new else 0
         return errors, {"alpha": 1.0, "innovation": float(torch.stack(innovations).nanmean())}
 
@@ -216,6 +213,7 @@ class Regressor(Model):
         if self.joint is None or not self.joint.started:
             yield from super().outputs(x)
             return
+        x = self.checked_inputs(x)
         for start in range(0, len(x), PREDICTION_BATCH):
             yield self.joint.predict(self.predicting, self.prepared(x[start : start + PREDICTION_BATCH]))
 
@@ -228,14 +226,33 @@ class Regressor(Model):
     def prepared(self, x: Any) -> Any:
         return self.scale_of_x(super().prepared(x))
 
-    def encoded(self, y: Any) -> Tensor:
-        y = torch.as_tensor(y).to(self.like)
-        y = y[:, None] if y.ndim == 1 else y
-        if y.ndim != 2 or y.shape[1] != self.targets:
+    def scales(self) -> tuple[Standardiser, ...]:
+        return self.scale_of_x, self.scale_of_y
+
+    def checked_inputs(self, x: Any) -> Tensor | Gaussian:
+        numbers = super().checked_inputs(x)
+        features = len(self.scale_of_x.rows)
+        if numbers.shape[1] != features and bool(self.scale_of_x.rows.any()):
             raise ValueError(
-                f"y must have shape (N, {self.targets}), as the network has outputs, got {tuple(y.shape)}"
+                f"x must have {features} columns (images: channels), as what was learned, got shape "
+                f"{tuple(numbers.shape)}"
             )
-        standardised: Tensor = self.scale_of_y(y)
+        return numbers
+
+    def checked_targets(self, y: Any) -> Tensor:
+        numbers = as_numbers("y", y)
+        if numbers.is_complex():
+            raise TypeError(f"y must hold real numbers, got {numbers.dtype}")
+        if numbers.ndim not in (1, 2) or (1 if numbers.ndim == 1 else numbers.shape[1]) != self.targets:
+            raise ValueError(
+                f"y must have shape (N, {self.targets}), as the network has outputs, got {tuple(numbers.shape)}"
+            )
+        require_finite("y", numbers, self.like.dtype, missing=True, source=y)
+        return numbers
+
+    def encoded(self, y: Any) -> Tensor:
+        y = y.to(self.like)
+        standardised: Tensor = self.scale_of_y(y[:, None] if y.ndim == 1 else y)
         return standardised
 
     def split(self, z: Gaussian) -> tuple[Gaussian, Tensor]:
@@ -246,7 +263,8 @@ class Regressor(Model):
         return z[:, ::2], z.mean[:, 1::2]
 
     def error(self, z: Gaussian, y: Tensor) -> float:
-        missed = (self.split(z)[0].mean - y) * self.scale_of_y.factor(y)
+        mean = z.mean if isinstance(self.likelihood, Regression) else z.mean[:, ::2]
+        missed = (mean - y) * self.scale_of_y.factor(y)
         return float(missed.square().nanmean(1).nansum())
 
     def training_error(self, total: float, samples: int) -> float:
@@ -271,7 +289,12 @@ class Regressor(Model):
 
     def scores(self, prediction: RegressionPrediction, y: Any) -> Row:
         """In the targets' units; a missing target counts nothing."""
-        y = torch.as_tensor(y).to(prediction.mean).reshape(prediction.mean.shape)
+        y = self.checked_targets(y).to(prediction.mean)
+        if len(y) != len(prediction):
+            raise ValueError(f"y must have as many entries as x, {len(prediction)}, got {len(y)}")
+        if bool(torch.isnan(y).all()):
+            raise ValueError("y holds no observation, NaN alone: there is nothing to score")
+        y = y.reshape(prediction.mean.shape)
         return metrics.regression_scores(prediction.mean, prediction.epistemic + prediction.aleatoric, y)
 
     def description(self) -> Row:

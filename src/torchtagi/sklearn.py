@@ -6,10 +6,10 @@
 
 They add nothing to inference: `model_` is the `Regressor` or `Classifier`, with all that it can do. Here is
 scikit-learn's side: checks of data, feature names, labels of any kind, sample weights, random states, pickles. A
-`fit` that raises leaves an estimator as it was.
+`fit` that raises leaves an estimator as it was; `partial_fit` looks at all data before it learns any.
 
-Numbers are float32, as everywhere in torchtagi. `random_state` alone decides a fit; torch's generator is neither
-read nor moved. A NaN in `y` is refused, as scikit-learn does it; `Regressor` takes it for a missing target.
+Networks are float64, as scikit-learn's numbers are. `random_state` alone decides a fit; torch's generator is
+neither read nor moved. A NaN in `y` is refused, as scikit-learn does it; `Regressor` takes it for a missing target.
 
 A sample of weight w counts for w observations, and one of weight 0 is not seen. So weights are not relative: if
 they sum to 1, all samples together say as much as one.
@@ -20,17 +20,18 @@ from __future__ import annotations
 import math
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
@@ -44,45 +45,35 @@ from torchtagi.regressor import Regressor
 
 HELD_OUT = 0.1  # share of the samples that early stopping judges by
 HELD_OUT_ORDER = -3  # the order by which they are drawn, among those of the epochs
+LARGEST = 1e150  # number that is taken: its square, which scales and variances have, is one
 PATIENCE = 10  # epochs without a better one: the log-likelihood of a few held-out samples goes up and down
-LARGEST = 1e18  # entry of an array that is taken without scikit-learn's checks; its square is a float32
 
 
+@dataclass(eq=False, repr=False)
 class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
-    """What both share."""
+    """What both share. A dataclass, because a constructor for scikit-learn does nothing but keep its arguments."""
 
-    model_: Any
-    history_: list[Row]
-    n_features_in_: int
-    feature_names_in_: Any
-    _checks_of_y: Mapping[str, bool] = {}
-
-    def __init__(
-        self,
-        hidden_layer_sizes: int | Sequence[int] = (50,),
-        *,
-        covariance: str = "auto",
-        epochs: int = 40,
-        batch_size: int = 16,
-        early_stopping: bool = False,
-        horizon: float | str | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.covariance = covariance
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.early_stopping = early_stopping
-        self.horizon = horizon
-        self.random_state = random_state
-        self.verbose = verbose
+    hidden_layer_sizes: int | Sequence[int] = (50,)
+    _: KW_ONLY
+    epochs: int = 40
+    batch_size: int = 16
+    early_stopping: bool = False
+    horizon: float | None = None
+    random_state: Any = None
+    verbose: bool = False
 
     # ---- what each of them says -----------------------------------------------------------------------------
 
+    checks_of_y: ClassVar[Mapping[str, bool]] = {}
+    """Arguments of scikit-learn's `validate_data`."""
+
     @abstractmethod
-    def _new_model(self, features: int, y: Tensor) -> Any:
-        """A model that has learned nothing, for targets like y."""
+    def _new_model(self, features: int, y: Tensor, stream: bool = False) -> Any:
+        """A model that has learned nothing, for targets like y, by a fit or by a stream."""
+
+    @abstractmethod
+    def _require_targets(self, y: Any) -> None:
+        """Refuse the first target that is none."""
 
     @abstractmethod
     def _encoded(self, y: Any) -> Tensor:
@@ -101,6 +92,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the data `epochs` times. What was learned before is forgotten."""
         with all_or_nothing(self):
+            self.__dict__.pop("model_", None)  # nothing of it says what the targets may be
             arrays = self._checked(X, y, sample_weight, reset=True)
             self._meet(arrays[1])
             columns = self._columns(*arrays)
@@ -140,7 +132,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _learn(self, X: Any, y: Any, sample_weight: Any) -> Self:
         """What every `partial_fit` does."""
-        if "model_" in self.__dict__:
+        if "model_" in vars(self):
             columns = self._plain(X, y) if sample_weight is None else None
             if columns is None:
                 columns = self._columns(*self._checked(X, y, sample_weight, reset=False))
@@ -150,8 +142,8 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         with all_or_nothing(self):
             columns = self._columns(*self._checked(X, y, sample_weight, reset=True))
             with seeded(self.random_state):
-                model = self._new_model(columns[0].shape[1], columns[1])
-            model.update(*columns)
+                model = self._new_model(columns[0].shape[1], columns[1], stream=True)
+                model.update(*columns)
             self.model_ = model
         return self
 
@@ -162,21 +154,29 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             raise ValueError(f"hidden_layer_sizes must be whole numbers of at least 1, got {sizes!r}")
         pairs = pairwise([features, *map(int, hidden), outputs])
         layers = [layer for pair in pairs for layer in (nn.Linear(*pair), nn.ReLU())]
-        return nn.Sequential(*layers[:-1])
-
-    def _options(self) -> Row:
-        """For the model's constructor."""
-        options = {"horizon": as_python(self.horizon)}
-        return options if self.covariance == "auto" else options | {"covariance": self.covariance}
+        return nn.Sequential(*layers[:-1]).double()
 
     # ---- data -----------------------------------------------------------------------------------------------
 
+    def _validated(self, X: Any, *y: Any, reset: bool) -> Any:
+        """Inputs, and targets if there are some, that scikit-learn finds nothing wrong with. An entry that is no
+        number is refused with its place."""
+        options = self.checks_of_y if y else {}
+        try:
+            validated = validate_data(self, X, *y, reset=reset, dtype=np.float64, **options)
+        except ValueError:
+            require_entries("X", X, is_number, "finite numbers")
+            for targets in y:
+                self._require_targets(targets)
+            raise
+        return (numbers("X", validated[0]), validated[1]) if y else numbers("X", validated)
+
     def _checked(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> tuple[Any, Any, Any]:
-        """Arrays that scikit-learn finds nothing wrong with. With `reset` they say what the features are."""
-        X, y = validate_data(self, X, y, reset=reset, dtype=np.float32, **self._checks_of_y)
+        """Inputs, targets and weights as arrays. With `reset` they say what the features are."""
+        X, y = self._validated(X, y, reset=reset)
         if sample_weight is None:
             return X, y, None
-        weights = check_array(sample_weight, dtype=np.float32, ensure_2d=False, input_name="sample_weight")
+        weights = numbers("sample_weight", sample_weight).numpy()
         if weights.shape != (len(X),):
             raise ValueError(f"sample_weight must have shape ({len(X)},), one a sample, got {weights.shape}")
         if weights.min() < 0:
@@ -187,7 +187,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _columns(self, X: Any, y: Any, weights: Any) -> tuple[Tensor, ...]:
         """What the model learns from."""
-        columns = torch.tensor(X), self._encoded(y)
+        columns = X, self._encoded(y)
         if weights is None:
             return columns
         seen = torch.tensor(weights > 0)
@@ -202,43 +202,44 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         return None if targets is None else (x, targets)
 
     def _plain_inputs(self, X: Any) -> Tensor | None:
-        if "feature_names_in_" in self.__dict__ or type(X) is not np.ndarray or X.ndim != 2:
+        if "feature_names_in_" in vars(self) or type(X) is not np.ndarray or X.ndim != 2:
             return None
         return plain(X) if X.shape[1] == self.n_features_in_ else None
 
     def _inputs(self, X: Any) -> Tensor:
         """What the model predicts at."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         x = self._plain_inputs(X)
-        return torch.tensor(validate_data(self, X, reset=False, dtype=np.float32)) if x is None else x
+        return self._validated(X, reset=False) if x is None else x
 
     # ---- streams of dicts, as in river ----------------------------------------------------------------------
 
     def learn_one(self, x: Mapping[str, float], y: Any, **first: Any) -> None:
-        """`partial_fit` of one sample, a dict of features. The first one's, in alphabetical order, are those of
-        all; a classifier needs `classes=` with it."""
-        if "model_" in self.__dict__:
-            self.model_.update(self._row(x, self._names()), self._encoded(np.asarray([y])))
+        """`partial_fit` of one sample, a dict of features. Those of the first one are those of all; a classifier
+        needs `classes=` with it."""
+        if "model_" in vars(self):
+            self.model_.update(self._row(x, self._names()), self._encoded([y]))
             return
         with all_or_nothing(self):
-            names = sorted(x)
+            names = list(x)
             self.partial_fit(self._row(x, names).numpy(), [y], **first)
             self.feature_names_in_ = np.array(names, dtype=object)
 
     def _names(self) -> list[str]:
-        if "feature_names_in_" not in self.__dict__:
+        if "feature_names_in_" not in vars(self):
             raise ValueError("the features have no names: this estimator has learned from arrays without any")
-        return list(self.feature_names_in_)
+        names: list[str] = self.feature_names_in_.tolist()
+        return names
 
     def _row(self, x: Mapping[str, float], names: Sequence[str]) -> Tensor:
-        missing, unknown = [name for name in names if name not in x], [name for name in x if name not in names]
-        if missing or unknown:
-            raise ValueError(f"x must have the features {list(names)}; missing {missing}, unknown {unknown}")
-        row = torch.tensor([[x[name] for name in names]], dtype=torch.float32)
-        if not bool(row.isfinite().all()):
-            name = next(name for name in names if not abs(x[name]) <= torch.finfo(row.dtype).max)
-            raise ValueError(f"the feature {name!r} must be a finite number, got {x[name]}")
-        return row
+        if x.keys() != set(names):
+            missing, unknown = set(names) - x.keys(), x.keys() - set(names)
+            raise ValueError(f"x must have the features {names}; missing {[*missing]}, unknown {[*unknown]}")
+        values = [x[name] for name in names]
+        for name, value in zip(names, values, strict=True):
+            if not is_number(value):
+                raise ValueError(f"the feature {name!r} must be a finite number, got {value!r}")
+        return torch.tensor([values], dtype=torch.float64)
 
     # ---- copies ---------------------------------------------------------------------------------------------
 
@@ -250,64 +251,55 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         super().__setstate__(state | {"model_": from_bytes(state["model_"])} if "model_" in state else state)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class TAGIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
     """A perceptron for real numbers, one or several, that says how far off it may be.
 
     `hidden_layer_sizes`    units of each hidden layer; () is a linear model
-    `noise`                 of the observations: `learned`, one for each target; `predicted` for each input; or its
-                            standard deviation
-    `covariance`            of the weights: `full`, `diagonal`, or `auto`, what the network's size allows
     `epochs`                how often `fit` goes through the data. Repeats are counted as such, so that more do
                             no harm but take time
-    `batch_size`            samples shown at a time; they are learned 16 at a time at most
+    `batch_size`            samples shown at a time
     `early_stopping`        hold out a tenth of the samples, end when ten epochs were no better for their
                             likelihood, and keep the best
     `horizon`               the number of observations after which what was learned has faded: for `partial_fit`
-                            in a world that drifts; `auto` finds it out
+                            in a world that drifts
     `random_state`          of the prior's means, and of the samples' order
     `verbose`               show progress
+    `noise`                 of the observations: `learned`, one for each target; `predicted` for each input; or its
+                            standard deviation
+    `covariance`            of the weights: `full`, `diagonal`, or `auto`, what the network's size allows, but
+                            `diagonal` where learning begins with `partial_fit`
 
     Inputs and targets are standardised inside. `model_` is the `Regressor`, `history_` has a row an epoch.
     """
 
-    _checks_of_y = {"multi_output": True, "y_numeric": True}  # noqa: RUF012
+    noise: str | float = "learned"
+    covariance: str = "auto"
 
-    def __init__(
-        self,
-        hidden_layer_sizes: int | Sequence[int] = (50,),
-        *,
-        noise: str | float = "learned",
-        covariance: str = "auto",
-        epochs: int = 40,
-        batch_size: int = 16,
-        early_stopping: bool = False,
-        horizon: float | str | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            hidden_layer_sizes,
-            covariance=covariance,
-            epochs=epochs,
-            batch_size=batch_size,
-            early_stopping=early_stopping,
-            horizon=horizon,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.noise = noise
+    checks_of_y: ClassVar[Mapping[str, bool]] = {"multi_output": True, "y_numeric": True}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
 
-    def _new_model(self, features: int, y: Tensor) -> Regressor:
+    def _new_model(self, features: int, y: Tensor, stream: bool = False) -> Regressor:
         net = self._network(features, 1 if y.ndim == 1 else y.shape[1])
-        return Regressor(net, noise=as_python(self.noise), **self._options())
+        # a joint Gaussian that has seen no row twice is far too sure of where it was linearised first
+        covariance = "diagonal" if stream and self.covariance == "auto" else self.covariance
+        return Regressor(net, noise=as_python(self.noise), covariance=covariance, horizon=as_python(self.horizon))
+
+    def _require_targets(self, y: Any) -> None:
+        require_entries("y", y, is_number, "finite numbers")
 
     def _encoded(self, y: Any) -> Tensor:
-        return torch.tensor(check_array(y, dtype=np.float32, ensure_2d=False, input_name="y"))
+        targets = numbers("y", y)
+        if "model_" not in vars(self):
+            return targets
+        shape = (len(targets), *self._shape_of_targets())
+        if targets.numel() != math.prod(shape):
+            raise ValueError(f"y must have the shape {shape}, as before, got {tuple(targets.shape)}")
+        return targets.reshape(shape)
 
     def _plain_targets(self, y: np.ndarray) -> Tensor | None:
         return plain(y) if y.shape[1:] == self._shape_of_targets() else None
@@ -328,53 +320,61 @@ class TAGIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         mean = prediction.mean.numpy()
         return (mean, prediction.std.numpy()) if return_std else mean
 
-    def predict_interval(self, X: Any, coverage: float = 0.95) -> tuple[Any, Any]:
+    def predict_interval(self, X: Any, level: float = 0.95) -> tuple[Any, Any]:
         """The lower and the upper end of intervals that hold such a share of what will be observed."""
-        low, high = self._prediction(X).interval(coverage)
+        low, high = self._prediction(X).interval(level)
         return low.numpy(), high.numpy()
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
         """What might be observed, (rows, n_samples) or (rows, targets, n_samples): drawn independently for each
         row, as if nothing that one teaches said anything of another."""
-        prediction = self._prediction(X)
-        mean, std = prediction.mean.numpy()[..., None], prediction.std.numpy()[..., None]
+        mean, std = (part[..., None] for part in self.predict(X, return_std=True))
         return mean + std * check_random_state(random_state).standard_normal((*mean.shape[:-1], n_samples))
 
     def predict_one(self, x: Mapping[str, float]) -> Any:
         """The mean at a dict of features; None if nothing was learned yet."""
-        if "model_" not in self.__dict__:
+        if "model_" not in vars(self):
             return None
         return self.model_.predict(self._row(x, self._names())).mean[0].tolist()
 
     def _prediction(self, X: Any) -> RegressionPrediction:
-        prediction: RegressionPrediction = self.model_.predict(self._inputs(X))
+        inputs = self._inputs(X)
+        prediction: RegressionPrediction = self.model_.predict(inputs)
         return prediction
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class TAGIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     """A perceptron for classes, whose probabilities say what it does not know.
 
-    Its arguments are those of `TAGIRegressor`, but for `noise`. TODO epochs
+    Its arguments are those of `TAGIRegressor`, but for `noise` and `covariance`. Here every epoch counts as new
+    evidence, so many of them make it overconfident.
 
     Inputs are taken as they are, so standardise them, as for scikit-learn's own perceptrons. Labels may be numbers
     or strings. `classes_` are the labels in order, `model_` is the `Classifier`, `history_` has a row an epoch.
     """
 
-    classes_: Any
-    _places: dict[Any, int]
+    epochs: int = 10  # results/ablation/classifier-epochs.jsonl
 
     def _meet(self, y: Any) -> None:
-        self.classes_ = unique_labels(y)
+        try:
+            self.classes_ = unique_labels(y)
+        except TypeError:  # they have no order
+            self._require_targets(y)
+            raise
         self._places = {label: place for place, label in enumerate(self.classes_.tolist())}
 
-    def _new_model(self, features: int, y: Tensor) -> Classifier:
+    def _new_model(self, features: int, y: Tensor, stream: bool = False) -> Classifier:
         count = len(self.classes_)
         if count < 2:
             raise ValueError(f"there must be two classes at least, got one class: {self.classes_.tolist()}")
-        return Classifier(self._network(features, count), count, **self._options())
+        return Classifier(self._network(features, count), count, horizon=as_python(self.horizon))
+
+    def _require_targets(self, y: Any) -> None:
+        require_entries("y", y, lambda label: isinstance(label, str) or is_number(label), "labels")
 
     def _encoded(self, y: Any) -> Tensor:
-        labels = y.tolist()
+        labels = np.asarray(y).tolist()
         for row, label in enumerate(labels):
             if label not in self._places:
                 raise ValueError(f"the label {label!r} in row {row} is not among the classes {list(self._places)}")
@@ -390,7 +390,7 @@ class TAGIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn new samples, one or many, once. None of them may be one that was learned before. The first call
         needs `classes`, all labels that will ever come."""
-        if "model_" in self.__dict__:
+        if "model_" in vars(self):
             if classes is not None and not np.array_equal(unique_labels(classes), self.classes_):
                 raise ValueError(f"classes must be those of the first call, {list(self._places)}, got {classes}")
             return self._learn(X, y, sample_weight)
@@ -402,14 +402,17 @@ class TAGIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Any:
         """The likeliest class."""
-        return self.classes_[self.predict_log_proba(X).argmax(1)]
+        places = self.predict_log_proba(X).argmax(1)
+        return self.classes_[places]
 
     def predict_proba(self, X: Any) -> Any:
         """(rows, classes), in the order of `classes_`."""
         return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> Any:
-        return log_probs(self.model_, self._inputs(X)).numpy()
+        """The logarithm of `predict_proba`, exact where that is close to 0."""
+        inputs = self._inputs(X)
+        return log_probs(self.model_, inputs).numpy()
 
     def predict_one(self, x: Mapping[str, float]) -> Any:
         """The likeliest class at a dict of features; None if nothing was learned yet."""
@@ -418,7 +421,7 @@ class TAGIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
 
     def predict_proba_one(self, x: Mapping[str, float]) -> dict[Any, float]:
         """The classes' probabilities; none if nothing was learned yet."""
-        if "model_" not in self.__dict__:
+        if "model_" not in vars(self):
             return {}
         probs = log_probs(self.model_, self._row(x, self._names()))[0].exp().tolist()
         return dict(zip(self._places, probs, strict=True))
@@ -430,9 +433,39 @@ def log_probs(model: Classifier, x: Tensor) -> Tensor:
 
 def plain(values: np.ndarray) -> Tensor | None:
     """Real numbers as a tensor; None if there are others, or some that are not finite or very large."""
-    if values.dtype.kind != "f" or not values.size or not np.vdot(values, values) < LARGEST**2:
+    if values.dtype.kind not in "fiu" or not values.size:
         return None
-    return torch.from_numpy(values.astype(np.float32))
+    own = np.array(values, dtype=np.float64, order="C")
+    return torch.from_numpy(own) if np.vdot(own, own) < math.inf else None
+
+
+def numbers(name: str, values: Any) -> Tensor:
+    """As a tensor; the first that is none is refused with its place."""
+    tensor = plain(np.asarray(values))
+    if tensor is None:
+        require_entries(name, values, is_number, "finite numbers")
+        tensor = torch.tensor(np.asarray(values, dtype=np.float64))
+    return tensor
+
+
+def is_number(value: Any) -> bool:
+    try:
+        return abs(float(value)) <= LARGEST
+    except (TypeError, ValueError):
+        return False
+
+
+def require_entries(name: str, values: Any, is_right: Callable[[Any], bool], what: str) -> None:
+    """Refuse the first entry of an array or a data frame that is not right, with its row and column."""
+    array = np.asarray(values, dtype=object)
+    if array.ndim not in (1, 2) or np.iscomplexobj(values):
+        return  # scikit-learn has its own words for these
+    for place, value in np.ndenumerate(array):
+        if not is_right(value):
+            names = getattr(values, "columns", None)
+            columns = [repr(column if names is None else names[column]) for column in place[1:]]
+            where = ", column ".join([f"row {place[0]}", *columns])
+            raise ValueError(f"{name} must hold {what}, no NaN, no inf, got {value!r} in {where}")
 
 
 def as_python(value: Any) -> Any:

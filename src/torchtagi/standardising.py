@@ -23,6 +23,7 @@ class Standardiser:
         self.settled = False
         """Whether nothing is observed any more."""
         self.rows, self.mean, self.squares = (torch.zeros(1, dtype=torch.float64) for _ in range(3))
+        self.std = self.deviation()
 
     def observe(self, x: Tensor, weights: Tensor | None = None) -> None:
         """Add rows (N, features, …) to what is known of their scale; a NaN is missing. A row counts for one, or for
@@ -40,10 +41,10 @@ class Standardiser:
         self.squares = self.squares + within + delta.square() * self.rows * count / total
         self.mean = self.mean + delta * count / total
         self.rows = self.rows + count
+        self.std = self.deviation()
         self.settled = bool(self.rows.min() >= ROWS)
 
-    @property
-    def std(self) -> Tensor:
+    def deviation(self) -> Tensor:
         """1 where nothing varies."""
         std = (self.squares / (self.rows - 1).clamp_min(1)).sqrt()
         return torch.where(std > 1e-12 * self.mean.abs(), std, 1.0)
@@ -68,6 +69,7 @@ class Standardiser:
         if columns.ndim != 2 or not bool(columns.isfinite().all()):
             raise ValueError("the scale of inputs or targets is malformed")
         self.rows, self.mean, self.squares = columns
+        self.std = self.deviation()
         self.settled = bool(content["settled"])
 
 

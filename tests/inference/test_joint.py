@@ -345,7 +345,7 @@ def test_an_outlier_moves_little() -> None:
     assert ((model.joint.flat("mean") - before).abs() < 10 * spread).all()
 
 
-def drifting(rows: int = 300, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def drifting(rows: int = 400, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     """A slope that turns its sign in the middle."""
     x, y = linear_data(rows, seed=seed)
     signs = torch.where(torch.arange(rows) < rows // 2, 1.0, -1.0)
@@ -400,8 +400,8 @@ def slope_of(means: dict[float, torch.Tensor], small: float) -> torch.Tensor:
 
 def test_a_horizon_from_the_innovations_follows_a_drift_and_costs_nothing_without_one() -> None:
     x, y = drifting()
-    after = {horizon: sum(streamed(x, y, horizon)[1][150:]) for horizon in (None, "auto")}
-    assert after["auto"] < 0.7 * after[None]
+    after = {horizon: sum(streamed(x, y, horizon)[1][200:]) for horizon in (None, "auto")}
+    assert after["auto"] < 0.75 * after[None]
     still = {horizon: sum(streamed(*linear_data(300), horizon)[1][20:]) for horizon in (None, "auto")}
     assert still["auto"] < 1.03 * still[None]
 
