@@ -58,7 +58,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     epochs: int = 40
     batch_size: int = 16
     early_stopping: bool = False
-    horizon: float | None = None
+    horizon: float | str | None = None
     random_state: Any = None
     verbose: bool = False
 
@@ -68,8 +68,8 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
     """Arguments of scikit-learn's `validate_data`."""
 
     @abstractmethod
-    def _new_model(self, features: int, y: Tensor, stream: bool = False) -> Any:
-        """A model that has learned nothing, for targets like y, by a fit or by a stream."""
+    def _new_model(self, features: int, y: Tensor) -> Any:
+        """A model that has learned nothing, for targets like y."""
 
     @abstractmethod
     def _require_targets(self, y: Any) -> None:
@@ -142,7 +142,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         with all_or_nothing(self):
             columns = self._columns(*self._checked(X, y, sample_weight, reset=True))
             with seeded(self.random_state):
-                model = self._new_model(columns[0].shape[1], columns[1], stream=True)
+                model = self._new_model(columns[0].shape[1], columns[1])
                 model.update(*columns)
             self.model_ = model
         return self
@@ -262,13 +262,12 @@ class TAGIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
     `early_stopping`        hold out a tenth of the samples, end when ten epochs were no better for their
                             likelihood, and keep the best
     `horizon`               the number of observations after which what was learned has faded: for `partial_fit`
-                            in a world that drifts
+                            in a world that drifts; `auto` finds it from the errors, with a full covariance
     `random_state`          of the prior's means, and of the samples' order
     `verbose`               show progress
     `noise`                 of the observations: `learned`, one for each target; `predicted` for each input; or its
                             standard deviation
-    `covariance`            of the weights: `full`, `diagonal`, or `auto`, what the network's size allows, but
-                            `diagonal` where learning begins with `partial_fit`
+    `covariance`            of the weights: `full`, `diagonal`, or `auto`, what the network's size allows
 
     Inputs and targets are standardised inside. `model_` is the `Regressor`, `history_` has a row an epoch.
     """
@@ -283,11 +282,10 @@ class TAGIRegressor(RegressorMixin, Estimator):  # type: ignore[misc]
         tags.target_tags.multi_output = True
         return tags
 
-    def _new_model(self, features: int, y: Tensor, stream: bool = False) -> Regressor:
+    def _new_model(self, features: int, y: Tensor) -> Regressor:
         net = self._network(features, 1 if y.ndim == 1 else y.shape[1])
-        # a joint Gaussian that has seen no row twice is far too sure of where it was linearised first
-        covariance = "diagonal" if stream and self.covariance == "auto" else self.covariance
-        return Regressor(net, noise=as_python(self.noise), covariance=covariance, horizon=as_python(self.horizon))
+        noise, horizon = as_python(self.noise), as_python(self.horizon)
+        return Regressor(net, noise=noise, covariance=self.covariance, horizon=horizon)
 
     def _require_targets(self, y: Any) -> None:
         require_entries("y", y, is_number, "finite numbers")
@@ -364,7 +362,7 @@ class TAGIClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]
             raise
         self._places = {label: place for place, label in enumerate(self.classes_.tolist())}
 
-    def _new_model(self, features: int, y: Tensor, stream: bool = False) -> Classifier:
+    def _new_model(self, features: int, y: Tensor) -> Classifier:
         count = len(self.classes_)
         if count < 2:
             raise ValueError(f"there must be two classes at least, got one class: {self.classes_.tolist()}")

@@ -2,7 +2,11 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from multiprocessing import Pipe
+from pathlib import Path
 
 import pytest
 from noted_jobs import Noted
@@ -40,6 +44,38 @@ def test_a_job_whose_process_was_killed_is_named():
     with pytest.raises(RuntimeError, match="2: its process has ended; was there too little memory"):
         processes.answer_of(here, Noted("2"))
     here.close()
+
+
+def test_no_process_outlives_a_killed_command(tmp_path):
+    code = (
+        "if __name__ == '__main__':\n"
+        "    from noted_jobs import Asleep\n"
+        "    from torchtagi.experiments.jobs.processes import in_processes\n"
+        f"    list(in_processes([Asleep({str(tmp_path / 'pid')!r})], 1, lambda: False))\n"
+    )
+    script = tmp_path / "command.py"
+    script.write_text(code)
+    command = subprocess.Popen([sys.executable, script], env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+    wait_until((tmp_path / "pid").is_file)
+    command.kill()
+    command.wait()
+    worker = int((tmp_path / "pid").read_text())
+
+    def gone():
+        try:
+            os.kill(worker, 0)
+        except ProcessLookupError:
+            return True
+        return "Z" in Path(f"/proc/{worker}/stat").read_text().split()[2]
+
+    wait_until(gone)
+
+
+def wait_until(happened, seconds=60):
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
 
 
 def test_what_processes_inherit_is_put_back(monkeypatch):

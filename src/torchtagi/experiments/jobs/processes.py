@@ -109,6 +109,7 @@ def work(pipe: Connection) -> None:
     """Measure what comes until nothing does any more, or nobody is left who asks."""
     torch.set_num_threads(1)
     tqdm.set_lock(threading.RLock())  # its own is the system's, and would be left behind when this process is ended
+    threading.Thread(target=end_with_parent, daemon=True).start()
     with suppress(EOFError, OSError):
         while True:
             job: Job = pipe.recv()
@@ -116,3 +117,11 @@ def work(pipe: Connection) -> None:
                 pipe.send((job.measure(), "", ""))
             except Exception as error:
                 pipe.send((None, f"{type(error).__name__}: {error}", traceback.format_exc()))
+
+
+def end_with_parent() -> None:
+    """A killed command leaves nothing behind that would go on for minutes."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
