@@ -59,6 +59,8 @@ def require_labels(name: str, labels: Tensor, batch: int, classes: int) -> None:
         raise TypeError(f"{name} must have an integer dtype, got {labels.dtype}")
     if labels.shape != (batch,):
         raise ValueError(f"{name} must have shape ({batch},), one class a sample, got {tuple(labels.shape)}")
+    if not batch:
+        return
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= classes:
         raise ValueError(f"{name} must lie in 0..{classes - 1}, got {low if low < 0 else high}")

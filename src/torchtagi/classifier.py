@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchtagi import metrics
+from torchtagi.checks import require_labels
 from torchtagi.fitting import Batches, Row
 from torchtagi.gaussian import Gaussian
 from torchtagi.heads import with_outputs
@@ -66,7 +67,10 @@ class Classifier(Model):
         unknown = [name for name in names if name not in self.places]
         if unknown:
             raise ValueError(f"label {unknown[0]!r} is not among the classes {self.classes}")
-        return torch.tensor([self.places[name] for name in names], device=self.like.device)
+        return torch.tensor([self.places[name] for name in names], dtype=torch.long, device=self.like.device)
+
+    def check_targets(self, y: Tensor) -> None:
+        require_labels("labels", y, len(y), self.likelihood.classes)
 
     def error(self, z: Gaussian, y: Tensor) -> float:
         return float((self.likelihood.log_probs(z).argmax(1) != y).sum())

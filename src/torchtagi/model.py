@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import copy
 import math
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,13 +33,14 @@ import torch
 from torch import Tensor, nn
 
 from torchtagi import checkpoint as files
+from torchtagi import distributed
 from torchtagi.checkpoint import CheckpointError
 from torchtagi.checks import require_positive
 from torchtagi.convert import convert
 from torchtagi.fitting import Batches, EpochEnd, Fit, Row, everything
-from torchtagi.gaussian import Gaussian
+from torchtagi.gaussian import Gaussian, as_gaussian
 from torchtagi.inference.average import Average
-from torchtagi.inference.conditioning import CHUNK, condition
+from torchtagi.inference.conditioning import CHUNK, checked, condition
 from torchtagi.inference.prior import calibrate_prior
 from torchtagi.inference.update import Update
 from torchtagi.likelihoods.link import LabelLikelihood
@@ -51,7 +52,6 @@ PRIOR_INPUTS = 16
 SETTLING = 4  # epochs at the end of a fit in which steps become shorter: results/ablation/repeats.jsonl
 NOISE_FLOOR = 0.01  # of a learned noise, in units of ±1 codes and of standardised targets
 PREDICTION_BATCH = 200  # as fast as 1000, whose large tensors are given back to the system and fetched again
-SAVE_SECONDS = 300.0  # no more than this is lost if a fit with a checkpoint is killed
 
 
 class Model(ABC):
@@ -161,8 +161,7 @@ class Model(ABC):
 
     def learn(self, x: Any, y: Any, weights: Any = None) -> tuple[float, Row]:
         """Learn one batch; the sum of its errors before, and a report."""
-        x, y = self.prepared(x), self.encoded(y)
-        weights = None if weights is None else self.checked_weights(weights, len(x))
+        (x, y, weights), sizes = distributed.together(lambda: self.batch(x, y, weights))
         if not self.calibrated:
             self.calibrate(x)
         errors, samples, steps, report = 0.0, 0, 0, {"alpha": 0.0, "innovation": 0.0}
@@ -186,17 +185,30 @@ class Model(ABC):
                 self.average.follow()
 
         try:
-            condition(self.net, self.likelihood, self.posterior, x, y, self.chunk_size(len(x)), before, after)
+            chunk = self.chunk_size(max(sizes))
+            condition(self.net, self.likelihood, self.posterior, x, y, chunk, before, after, sizes)
         finally:
             self.likelihood.weights = None
-        self.observations += len(x) if self.new else 0
+        self.observations += sum(sizes) if self.new else 0
         return errors, {name: total / steps for name, total in report.items()}
+
+    def batch(self, x: Any, y: Any, weights: Any) -> tuple[Any, Tensor, Tensor | None]:
+        """A batch as it is learned, checked."""
+        x, y = checked(self.prepared(x), self.encoded(y))
+        if distributed.state.group is not None and len(y):  # before other processes wait for what this one has to say
+            self.check_targets(y)
+        return x, y, None if weights is None else self.checked_weights(weights, len(x))
+
+    @abstractmethod
+    def check_targets(self, y: Tensor) -> None:
+        """Refuse targets that no output could be observed as."""
 
     def checked_weights(self, weights: Any, samples: int) -> Tensor:
         checked: Tensor = torch.as_tensor(weights).to(self.like)
         if checked.shape != (samples,):
             raise ValueError(f"weights must have shape ({samples},), one a sample, got {tuple(checked.shape)}")
-        require_positive("weights", checked)
+        if samples:
+            require_positive("weights", checked)
         return checked
 
     def replaces_repeats(self) -> bool:
@@ -239,20 +251,27 @@ class Model(ABC):
         `checkpoint` names a file that is written after each epoch and every five minutes; with `resume` a fit that
         was stopped goes on from it, to the bit. `seed` decides the order of the data; unless given it is drawn from
         torch's generator.
+
+        Under `torchrun`, or where a default process group is there, all processes learn together: each is given all
+        data and learns its part of them, `batch_size` samples at a time (docs/distributed.md).
         """
         from tqdm.auto import tqdm
 
         if resume and checkpoint is None:
             raise ValueError("resume=True needs checkpoint=PATH, the file to go on from")
+        group = distributed.start(self.like.device)
         held_out = None if validation is None else everything(validation)
         validate = None if held_out is None else lambda epoch: self.evaluate(*held_out)
         seed = int(torch.randint(2**62, ())) if seed is None else seed
-        fit = Fit(self, Batches(data, batch_size, seed), epochs, augment, validate)
-        history: list[Row] = []
-        if checkpoint is not None and resume and Path(checkpoint).is_file():
-            history = self.resume(fit, checkpoint)
-        saved = time.monotonic()
-        hidden = None if progress else True  # None: where the output is no terminal
+        fit = Fit(self, Batches(data, batch_size, seed), epochs, augment, validate, group)
+        first = group is None or group.first
+
+        def history_so_far() -> list[Row]:
+            known = checkpoint is not None and resume and Path(checkpoint).is_file()
+            return self.resume(fit, checkpoint) if known and checkpoint is not None else []
+
+        history = history_so_far() if group is None else group.of_first(history_so_far)
+        hidden = None if progress and first else True  # None: where the output is no terminal
         with tqdm(total=fit.samples_left, initial=fit.sums.samples, unit=" samples", disable=hidden) as bar:
             try:
                 for event in fit.events():
@@ -261,14 +280,15 @@ class Model(ABC):
                     else:
                         bar.set_postfix_str(f"epoch {event.epoch}, error {event.error:.3g}", refresh=False)
                         bar.update(event.new_samples)
-                    due = isinstance(event, EpochEnd) or time.monotonic() - saved > SAVE_SECONDS
-                    if checkpoint is not None and due:
+                    due = isinstance(event, EpochEnd) or event.save_due
+                    if checkpoint is not None and due and first:
                         self.save(checkpoint, fit=fit.position(), history=history)
-                        saved = time.monotonic()
-                    if stop is not None and isinstance(event, EpochEnd) and stop(event.row):
-                        break
+                    if stop is not None and isinstance(event, EpochEnd):
+                        asked, row = stop, event.row
+                        if asked(row) if group is None else group.of_first(lambda: asked(row)):  # noqa: B023
+                            break
             except KeyboardInterrupt:
-                if checkpoint is not None:
+                if checkpoint is not None and first:
                     self.save(checkpoint, fit=fit.position(), history=history)
                 raise
         self.net.eval()
@@ -292,9 +312,17 @@ class Model(ABC):
         """What the network that predicts says of x, in parts; its mode is afterwards what it was."""
         training = self.predicting.training
         self.predicting.eval()
+        group = distributed.state.group
+        size = 1 if group is None else group.size
         try:
-            for start in range(0, len(x), PREDICTION_BATCH):
-                yield self.predicting(self.prepared(x[start : start + PREDICTION_BATCH]))
+            for start in range(0, len(x), PREDICTION_BATCH * size):
+                starts = [min(start + PREDICTION_BATCH * rank, len(x)) for rank in range(size + 1)]
+                own = slice(*starts[:2]) if group is None else slice(*starts[group.rank : group.rank + 2])
+                z = self.predicting(as_gaussian(self.prepared(x[own]), finite=group is not None))
+                if group is not None:
+                    sizes = [end - begin for begin, end in pairwise(starts)]
+                    z = Gaussian.trusted(group.rows(z.mean, sizes), group.rows(z.variance, sizes))
+                yield z
         finally:
             self.predicting.train(training)
 
@@ -307,12 +335,40 @@ class Model(ABC):
 
     def save(self, path: str | Path, **extra: Any) -> None:
         """Write everything that this model is into one file, atomically; `load` gives it back."""
-        content = {"model": self.description(), "epochs": self.epochs, "calibrated": self.calibrated, **extra}
+        files.save(path, self.predicting, self.link, {**self.as_json(), **extra}, **self.learning_parts())
+
+    def as_json(self) -> Row:
+        """What this model is besides tensors."""
+        content: Row = {"model": self.description(), "epochs": self.epochs, "calibrated": self.calibrated}
         content["observations"], content["new"] = self.observations, self.new
         content["passes"] = self.posterior.passes.as_json()
         content["averaged"] = 0 if self.average is None else self.average.count
         content["learned"] = any(part.learned for part in gaussian_parameters([self.net]))
-        files.save(path, self.predicting, self.link, content, **self.learning_parts())
+        return content
+
+    def read_json(self, content: Row) -> None:
+        self.epochs, self.calibrated = int(content["epochs"]), bool(content["calibrated"])
+        self.observations, self.new = int(content["observations"]), bool(content["new"])
+        self.posterior.passes.read_json(content["passes"], self.like)
+        if self.average is not None:
+            self.average.count = int(content["averaged"])
+        for part in gaussian_parameters([self.net]):
+            part.learned = bool(content["learned"])
+        self.read_description(content["model"])
+
+    def share(self, group: distributed.Group) -> None:
+        """Become what the first process's model is."""
+        content, keeps_prior = group.of_first(lambda: (self.as_json(), bool(self.posterior.state)))
+        if keeps_prior:
+            self.posterior.keep_prior()  # to be overwritten
+        parts = {"predicting": self.predicting, "link": self.link, **self.learning_parts()}
+        state = {f"{name}.{key}": t for name, part in parts.items() for key, t in part.state_dict().items()}
+        shapes = group.objects({key: tuple(tensor.shape) for key, tensor in state.items()})
+        if any(own != shapes[0] for own in shapes):
+            raise ValueError("all processes must fit the same model, and their networks or likelihoods differ")
+        for tensor in state.values():
+            group.share_(tensor)
+        self.read_json(content)
 
     def learning_parts(self) -> dict[str, nn.Module]:
         """What learns, where it is not what predicts, and the prior that it returns to, if it does."""
@@ -332,14 +388,7 @@ class Model(ABC):
             self.net.load_state_dict(self.predicting.state_dict())
             self.likelihood.load_state_dict(self.link.state_dict())
         try:
-            self.epochs, self.calibrated = int(extra["epochs"]), bool(extra["calibrated"])
-            self.observations, self.new = int(extra["observations"]), bool(extra["new"])
-            self.posterior.passes.read_json(extra["passes"], self.like)
-            if self.average is not None:
-                self.average.count = int(extra["averaged"])
-            for part in gaussian_parameters([self.net]):
-                part.learned = bool(extra["learned"])
-            self.read_description(extra["model"])
+            self.read_json(extra)
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{path}: holds a network, but not a model like this one") from error
         return extra

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchtagi import metrics
-from torchtagi.checks import require_positive, require_values
+from torchtagi import distributed, metrics
+from torchtagi.checks import require_positive
 from torchtagi.fitting import Batches, Row
 from torchtagi.gaussian import Gaussian
 from torchtagi.heads import last_layer, outputs_of, with_outputs
@@ -140,11 +140,13 @@ class Regressor(Model):
     def learn(self, x: Any, y: Any, weights: Any = None) -> tuple[float, Row]:
         if self.joint is None:
             return super().learn(x, y, weights)
-        x, y = self.prepared(x), self.encoded(y)
-        require_values("x", x.mean if isinstance(x, Gaussian) else x)
-        if len(y) != len(x):
-            raise ValueError(f"y must have as many entries as x, {len(x)}, got {len(y)}")
-        counts = torch.ones_like(y[:, :1]) if weights is None else self.checked_weights(weights, len(x))[:, None]
+        (x, y, counts), sizes = distributed.together(lambda: self.batch(x, y, weights))
+        counts = torch.ones_like(y[:, :1]) if counts is None else counts[:, None]
+        group = distributed.state.group
+        if group is not None:  # all processes do the same, on all rows
+            parts = (x.mean, x.variance) if isinstance(x, Gaussian) else (x,)
+            *parts, y, counts = (group.rows(part, sizes) for part in (*parts, y, counts))
+            x = Gaussian.trusted(*parts) if isinstance(x, Gaussian) else parts[0]
         if not self.calibrated:
             self.calibrate(x)
         if not self.joint.started:
@@ -173,6 +175,7 @@ class Regressor(Model):
             if self.average is not None and not self.settled:
                 self.average.follow()
         self.observations += len(x) if self.new else 0
+        errors = errors if group is None or group.first else 0.0  # which are added up
         return errors, {"alpha": 1.0, "innovation": sum(surprises) / len(surprises)}
 
     def outputs(self, x: Any) -> Iterator[Gaussian]:
@@ -200,6 +203,9 @@ class Regressor(Model):
             )
         standardised: Tensor = self.scale_of_y(y)
         return standardised
+
+    def check_targets(self, y: Tensor) -> None:
+        require_targets(y)
 
     def split(self, z: Gaussian) -> tuple[Gaussian, Tensor]:
         """The targets without their noise, and its variance, both standardised."""
