@@ -173,7 +173,7 @@ class Norm(Layer):
         centre = x.mean.mean(dims, keepdim=True)
         spread = (x.mean - centre).square_().sum(dims, keepdim=True)
         own_var = torch.zeros_like(spread) if x.var is None else x.var.sum(dims, keepdim=True)
-        count = x.mean.numel() / centre.numel()
+        count = float(math.prod(x.mean.shape[dim] for dim in dims))
         if group is not None:
             centre = centre if count else torch.zeros_like(centre)  # of no samples
             mine = torch.stack([torch.full_like(centre, count), centre, spread, own_var])
