@@ -1,9 +1,9 @@
 """Several processes that learn one posterior.
 
-Each learns from its own part of every batch, and all sums that a step reads are taken over all of them: the messages
-on the weights, the line search's, batch statistics, a learned noise. So all end a step with the same posterior, that
-of the joint batch, and nothing but sums is ever sent. `Classifier.fit`, `Regressor.fit` and `tagi train` do so when
-`torchrun` has started them. In a loop of your own,
+Each learns from its own part of every batch, and all sums that a step reads are taken over all of them: the
+messages on the weights, the line search's, batch statistics, a learned noise. So all end a step with the same
+posterior, that of the joint batch. `Classifier.fit`, `Regressor.fit` and `tagi train` do so when `torchrun` has
+started them. In a loop of your own,
 
     group = distributed.start()
     with distributed.joined(group):
@@ -151,7 +151,7 @@ def start(device: torch.device | str = "cpu") -> Group | None:
     if not dist.is_available():
         return None
     if not dist.is_initialized():
-        if not dist.is_torchelastic_launched() or int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        if not launched():
             return None
         on_gpu = torch.device(device).type == "cuda"
         if on_gpu:
@@ -159,6 +159,11 @@ def start(device: torch.device | str = "cpu") -> Group | None:
         dist.init_process_group("nccl" if on_gpu else "gloo")
         atexit.register(end)
     return everybody()
+
+
+def launched() -> bool:
+    """Whether `torchrun` has started this process beside others."""
+    return dist.is_available() and dist.is_torchelastic_launched() and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def everybody() -> Group | None:
@@ -176,7 +181,7 @@ def end() -> None:
 
 def restarts() -> int:
     """How often `torchrun` has started this run again, because a process died."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) if dist.is_torchelastic_launched() else 0
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) if launched() else 0
 
 
 def everyones(*parts: Tensor) -> tuple[Tensor, ...]:

@@ -8,9 +8,9 @@ A fit continued from any position ends with the same bits as one that was never 
 number of threads): the order of tensors and data sets depends on seed and epoch alone, that of a `DataLoader` on
 torch's generator, whose state is part of the position.
 
-Processes that learn together (`distributed`) take turns in that order: of each step's samples the first ones are the
-first process's, and so on. The position counts the samples of all, so that a fit may go on with more processes or
-fewer. What a process draws at random depends on seed, epoch, position and rank.
+Processes that learn together (`distributed`) take turns in that order: of each step's samples the first ones are
+the first process's, and so on. The position counts the samples of all, so that a fit may go on with more processes
+or fewer. What a process draws at random depends on seed, epoch, position and rank.
 """
 
 from __future__ import annotations
@@ -174,8 +174,8 @@ class Batches:
         plain = loader is not None and type(loader.batch_sampler) in (BatchSampler, type(None))
         if loader is not None and plain and type(loader.sampler) in (RandomSampler, SequentialSampler):
             raise ValueError(
-                "every process would learn the whole DataLoader: give it a DistributedSampler, or give fit the data "
-                "set itself, which it divides among the processes"
+                "every process would learn the whole DataLoader: give it a DistributedSampler, or give fit the "
+                "data set itself, which it divides among the processes"
             )
         self.rank, self.size = group.rank, group.size
         if loader is not None and self.samples is not None:
@@ -184,8 +184,8 @@ class Batches:
     def epoch(
         self, epoch: int, samples: int = 0, batches: int = 0, last: bool = True, shared: bool = True
     ) -> Iterator[tuple[Any, ...]]:
-        """The batches of an epoch, counted from 0, but for those that were seen: so many samples, or of a DataLoader
-        so many batches. Where processes share the data, this one's part of each."""
+        """The batches of an epoch, counted from 0, but for those that were seen: so many samples, or of a
+        DataLoader so many batches. Where processes share the data, this one's part of each."""
         if isinstance(self.source, DataLoader):
             if hasattr(self.source.sampler, "set_epoch"):
                 self.source.sampler.set_epoch(epoch)
@@ -330,8 +330,9 @@ class Fit:
         learner.get_ready(batches, epochs)
         self.group, self.saved = group, time.monotonic()
         self.signals: list[int] = []
-        """Those that ask this process to stop; `stopping` says that all do."""
-        self.stopping = False
+        """Those that ask this process to stop."""
+        self.asked_to_stop = False
+        """Whether some process was, as all know."""
         self.learner, self.batches, self.augment, self.validate = learner, batches, augment, validate
         self.last = learner.epochs + epochs
         self.sums = EpochSums()
@@ -341,6 +342,11 @@ class Fit:
     @property
     def done(self) -> bool:
         return self.learner.epochs >= self.last
+
+    @property
+    def stopping(self) -> bool:
+        """Whether to stop after this event: all processes at the same."""
+        return bool(self.signals) if self.group is None else self.asked_to_stop
 
     @property
     def samples_left(self) -> int | None:
@@ -405,12 +411,10 @@ class Fit:
     def agreed(self, samples: int, errors: float) -> tuple[int, float, bool]:
         """The samples and errors of all processes, and whether to save. All stop if one is asked to."""
         save_due = time.monotonic() - self.saved > SAVE_SECONDS
-        if self.group is None:
-            self.stopping = bool(self.signals)
-        else:
+        if self.group is not None:
             due = self.group.first and save_due
             sums = self.group.sums(samples, errors, due, len(self.signals))
-            samples, errors, save_due, self.stopping = int(sums[0]), sums[1], sums[2] > 0, sums[3] > 0
+            samples, errors, save_due, self.asked_to_stop = int(sums[0]), sums[1], sums[2] > 0, sums[3] > 0
         if save_due:
             self.saved = time.monotonic()
         return samples, errors, save_due
@@ -490,7 +494,7 @@ class Fit:
         }
         self.sums = EpochSums()
         if self.group is not None:
-            self.stopping = self.group.sums(len(self.signals))[0] > 0
+            self.asked_to_stop = self.group.sums(len(self.signals))[0] > 0
         self.keep(row)
         self.saved = time.monotonic()
         return EpochEnd(row)

@@ -195,8 +195,8 @@ class Model(ABC):
     def batch(self, x: Any, y: Any, weights: Any) -> tuple[Any, Tensor, Tensor | None]:
         """A batch as it is learned, checked."""
         x, y = checked(self.prepared(x), self.encoded(y))
-        if distributed.state.group is not None and len(y):  # before other processes wait for what this one has to say
-            self.check_targets(y)
+        if distributed.state.group is not None and len(y):
+            self.check_targets(y)  # before other processes wait for the messages of this one
         return x, y, None if weights is None else self.checked_weights(weights, len(x))
 
     @abstractmethod

@@ -145,8 +145,8 @@ class Regressor(Model):
         group = distributed.state.group
         if group is not None:  # all processes do the same, on all rows
             parts = (x.mean, x.variance) if isinstance(x, Gaussian) else (x,)
-            *parts, y, counts = (group.rows(part, sizes) for part in (*parts, y, counts))
-            x = Gaussian.trusted(*parts) if isinstance(x, Gaussian) else parts[0]
+            *everyones, y, counts = (group.rows(part, sizes) for part in (*parts, y, counts))
+            x = Gaussian.trusted(*everyones) if isinstance(x, Gaussian) else everyones[0]
         if not self.calibrated:
             self.calibrate(x)
         if not self.joint.started:

@@ -106,12 +106,11 @@ class Update(torch.optim.Optimizer):
         update.step(); update.zero_grad()
 
     `net` may be wrapped in DistributedDataParallel or sharded by `fully_shard`: pass the wrapped module, whose
-    averaged messages are summed again here. A network that is not wrapped learns from all processes within
-    `distributed.joined`, where its messages are summed here, with mean passes as in one process. `lr` is the fraction of the messages that is applied, 1 for Bayes'
-    rule; it is there for torch's schedulers. `outputs` is the module whose output the likelihood sees, if that is
-    not
-    `net` itself: `Update(net.head, outputs=net)` updates a part of a network. `frozen` are modules between `net`
-    and that output which stay as they are, but whose uncertainty the coherent rule has to count; let messages reach
+    averaged messages are summed again here. One that is not wrapped learns from all processes within
+    `distributed.joined`, where its messages are summed here, with mean passes as in one process. `lr` is the
+    fraction of the messages that is applied, 1 for Bayes' rule; it is there for torch's schedulers. `outputs` is the
+    module whose output the likelihood sees, if that is not `net` itself: `Update(net.head, outputs=net)` updates a
+    part of a network. `frozen` are modules between `net` and that output which stay as they are, but whose uncertainty the coherent rule has to count; let messages reach
     their means (`requires_grad`). `count_sharing=False` leaves ρ of the coherent rule at 1. `horizon` is the number
     of samples after which what was learned has faded, none unless given; the variances at construction are the
     prior's. `repeats=math.inf` keeps the prior at the first step, so that `update.repeats = len(data)` can say
@@ -339,9 +338,8 @@ class Update(torch.optim.Optimizer):
             part.learned = True
 
     def sum_messages(self, group: distributed.Group) -> list[Tensor]:
-        """The messages of all processes in the place of this one's, and the batch statistics of all. They go together,
-        in one tensor: where a network takes long to pass that on, it takes longer to learn, and gains as little by
-        passing on one layer's messages while the next are made (docs/distributed.md)."""
+        """The messages of all processes in the place of this one's, and the batch statistics of all. They go
+        together, in one tensor; docs/distributed.md says why."""
         frozen = [part.mean for part in self.frozen]
         means, variances = ([part.pair()[which] for part in self.parameters] for which in range(2))
         tensors = [tensor for tensor in (*means, *frozen, *variances) if tensor.grad is not None]
@@ -354,7 +352,7 @@ class Update(torch.optim.Optimizer):
         flat[: len(statistics)] = statistics
         # as the parameter lies in memory, on every process alike, whatever its own message looks like
         pieces = [flat.as_strided(t.shape, dense(t), end) for t, end in zip(tensors, ends, strict=False)]
-        foreach_copy_(pieces, [tensor.grad for tensor in tensors])
+        foreach_copy_(pieces, [tensor.grad for tensor in tensors if tensor.grad is not None])
         group.sum_(flat)
         for tensor, piece in zip(tensors, pieces, strict=True):
             tensor.grad = piece.to(tensor.dtype)
