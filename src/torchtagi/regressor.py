@@ -146,7 +146,7 @@ class Regressor(Model):
         if group is not None:  # all processes do the same, on all rows
             parts = (x.mean, x.variance) if isinstance(x, Gaussian) else (x,)
             *everyones, y, counts = (group.rows(part, sizes) for part in (*parts, y, counts))
-            x = Gaussian.trusted(*everyones) if isinstance(x, Gaussian) else everyones[0]
+            x = Gaussian.trusted(everyones[0], everyones[1]) if isinstance(x, Gaussian) else everyones[0]
         if not self.calibrated:
             self.calibrate(x)
         if not self.joint.started:
