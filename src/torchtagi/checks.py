@@ -11,6 +11,8 @@ import math
 import torch
 from torch import Tensor
 
+from torchtagi import distributed
+
 
 def require_floating(name: str, x: object) -> None:
     if not isinstance(x, Tensor):
@@ -20,9 +22,9 @@ def require_floating(name: str, x: object) -> None:
 
 
 def require_values(name: str, x: Tensor) -> None:
-    """Floating, non-empty and finite."""
+    """Floating, non-empty and finite. Where processes learn together, one may have no samples left."""
     require_floating(name, x)
-    if x.numel() == 0:
+    if x.numel() == 0 and distributed.state.group is None:
         raise ValueError(f"{name} is empty: shape {tuple(x.shape)}")
     if not math.isfinite(x.sum().item()):
         bad = torch.nonzero(~torch.isfinite(x))

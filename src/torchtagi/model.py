@@ -38,7 +38,7 @@ from torchtagi.checkpoint import CheckpointError
 from torchtagi.checks import require_positive
 from torchtagi.convert import convert
 from torchtagi.fitting import Batches, EpochEnd, Fit, Row, everything
-from torchtagi.gaussian import Gaussian, as_gaussian
+from torchtagi.gaussian import Gaussian
 from torchtagi.inference.average import Average
 from torchtagi.inference.conditioning import CHUNK, checked, condition
 from torchtagi.inference.prior import calibrate_prior
@@ -318,7 +318,7 @@ class Model(ABC):
             for start in range(0, len(x), PREDICTION_BATCH * size):
                 starts = [min(start + PREDICTION_BATCH * rank, len(x)) for rank in range(size + 1)]
                 own = slice(*starts[:2]) if group is None else slice(*starts[group.rank : group.rank + 2])
-                z = self.predicting(as_gaussian(self.prepared(x[own]), finite=group is not None))
+                z = self.predicting(self.prepared(x[own]))
                 if group is not None:
                     sizes = [end - begin for begin, end in pairwise(starts)]
                     z = Gaussian.trusted(group.rows(z.mean, sizes), group.rows(z.variance, sizes))

@@ -70,9 +70,8 @@ def condition(
 
 
 def checked(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:
-    """Both, if they can be learned from; no samples can where other processes have some."""
-    if distributed.state.group is None or len(x):
-        require_values("x", x.mean if isinstance(x, Gaussian) else x)
+    """Both, if they can be learned from."""
+    require_values("x", x.mean if isinstance(x, Gaussian) else x)
     if len(y) != len(x):
         raise ValueError(f"y must have as many entries as x, {len(x)}, got {len(y)}")
     return x, y

@@ -111,13 +111,13 @@ class Update(torch.optim.Optimizer):
 
     `lr` is the fraction of the messages that is applied, 1 for Bayes' rule; it is there for torch's schedulers.
     `outputs` is the module whose output the likelihood sees, if that is not `net` itself: `Update(net.head,
-    outputs=net)` updates a part of a network. `frozen` are modules between `net` and that output which stay as they
-    are, but whose uncertainty the coherent rule has to count; let messages reach their means (`requires_grad`).
-    `count_sharing=False` leaves ρ of the coherent rule at 1. `horizon` is the number of samples after which what
-    was learned has faded, none unless given; the variances at construction are the prior's. `repeats=math.inf` keeps
-    the prior at the first step, so that `update.repeats = len(data)` can say later that all that comes has been
-    learned before; `update.settling = True` then lets the variances count it as new all the same, so that the steps
-    of a last few epochs become shorter.
+    outputs=net)` updates a part of a network. `frozen` are modules between `net` and that output which stay as
+    they are, but whose uncertainty the coherent rule has to count; let messages reach their means
+    (`requires_grad`). `count_sharing=False` leaves ρ of the coherent rule at 1. `horizon` is the number of samples
+    after which what was learned has faded, none unless given; the variances at construction are the prior's.
+    `repeats=math.inf` keeps the prior at the first step, so that `update.repeats = len(data)` can say later that
+    all that comes has been learned before; `update.settling = True` then lets the variances count it as new all
+    the same, so that the steps of a last few epochs become shorter.
 
     After a step `report` holds `alpha`, the fraction applied; `innovation`, the mean of r²/(v+R), near 1 where the
     predicted variance is right; `clipped` and `floored`, how many entries a bound on their mean's or variance's
