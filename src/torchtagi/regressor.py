@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchtagi import distributed, metrics
-from torchtagi.checks import require_positive
+from torchtagi.checks import require_positive, require_values
 from torchtagi.fitting import Batches, Row
 from torchtagi.gaussian import Gaussian
 from torchtagi.heads import last_layer, outputs_of, with_outputs
@@ -140,13 +140,13 @@ class Regressor(Model):
     def learn(self, x: Any, y: Any, weights: Any = None) -> tuple[float, Row]:
         if self.joint is None:
             return super().learn(x, y, weights)
-        (x, y, counts), sizes = distributed.together(lambda: self.batch(x, y, weights))
-        counts = torch.ones_like(y[:, :1]) if counts is None else counts[:, None]
-        group = distributed.state.group
-        if group is not None:  # all processes do the same, on all rows
-            parts = (x.mean, x.variance) if isinstance(x, Gaussian) else (x,)
-            *everyones, y, counts = (group.rows(part, sizes) for part in (*parts, y, counts))
-            x = Gaussian.trusted(everyones[0], everyones[1]) if isinstance(x, Gaussian) else everyones[0]
+        if distributed.state.group is not None:
+            return self.learn_all_rows(distributed.state.group, x, y, weights)
+        x, y = self.prepared(x), self.encoded(y)
+        require_values("x", x.mean if isinstance(x, Gaussian) else x)
+        if len(y) != len(x):
+            raise ValueError(f"y must have as many entries as x, {len(x)}, got {len(y)}")
+        counts = torch.ones_like(y[:, :1]) if weights is None else self.checked_weights(weights, len(x))[:, None]
         if not self.calibrated:
             self.calibrate(x)
         if not self.joint.started:
@@ -175,8 +175,20 @@ class Regressor(Model):
             if self.average is not None and not self.settled:
                 self.average.follow()
         self.observations += len(x) if self.new else 0
-        errors = errors if group is None or group.first else 0.0  # which are added up
         return errors, {"alpha": 1.0, "innovation": sum(surprises) / len(surprises)}
+
+    def learn_all_rows(self, group: distributed.Group, x: Any, y: Any, weights: Any) -> tuple[float, Row]:
+        """A joint covariance has no sums to send: each process learns the rows of all."""
+        _, sizes = distributed.together(lambda: self.batch(x, y, weights))
+
+        def rows(values: Any) -> Tensor:
+            return group.rows(torch.as_tensor(values).to(group.device), sizes)
+
+        x = Gaussian.trusted(rows(x.mean), rows(x.variance)) if isinstance(x, Gaussian) else rows(x)
+        y, weights = rows(y), None if weights is None else rows(weights)
+        with distributed.joined(None):
+            errors, report = self.learn(x, y, weights)
+        return errors if group.first else 0.0, report  # which are added up
 
     def outputs(self, x: Any) -> Iterator[Gaussian]:
         if self.joint is None or not self.joint.started:

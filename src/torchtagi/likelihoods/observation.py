@@ -216,7 +216,7 @@ class Likelihood(Observer):
         own_var = torch.where(finite, own_var, self.own_var)
         self.errors_seen += count
         window = (self.errors_seen / 2).clamp(FIRST_WINDOW, NOISE_WINDOW)
-        share = (count / window).clamp(max=1)
+        share = (count / window).clamp(max=1).to(noise_var.dtype)
         self.residual_var.lerp_(batch_var, share)
         self.error_var.lerp_(error_var, share)
         self.own_var.lerp_(own_var, share)
