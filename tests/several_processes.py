@@ -14,8 +14,9 @@ TIMEOUT = 60  # seconds for a collective
 Worker = Callable[..., Any]
 
 
-def run_on(size: int, worker: Worker, folder: Path, *arguments: Any) -> list[Any]:
-    """`worker(*arguments)` on each of so many processes with a default group; what each returned."""
+def run_on(size: int, worker: Worker, folder: Path, *arguments: Any, survivors: int | None = None) -> list[Any]:
+    """`worker(*arguments)` on each of so many processes with a default group; what each returned, or each of the
+    first few, if the others are to die."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torchtagi", "torch.distributed.fsdp", __name__])
     processes = [
@@ -26,7 +27,7 @@ def run_on(size: int, worker: Worker, folder: Path, *arguments: Any) -> list[Any
         process.start()
     for process in processes:
         process.join(2 * TIMEOUT)
-    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(size)]
+    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(survivors or size)]
 
 
 def one_process(rank: int, size: int, worker: Worker, folder: Path, arguments: tuple[Any, ...]) -> None:

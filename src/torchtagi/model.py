@@ -130,8 +130,8 @@ class Model(ABC):
     # ---- learning -------------------------------------------------------------------------------------------
 
     def get_ready(self, batches: Batches, epochs: int) -> None:
-        """Before the first epoch of a fit: fit the prior to the first inputs."""
-        if not self.calibrated:
+        """Before the first epoch of a fit: fit the prior to the first inputs, in the first of several processes."""
+        if not self.calibrated and not batches.rank:
             self.calibrate(self.prepared(batches.first(PRIOR_INPUTS)[0]))
 
     def calibrate(self, x: Any) -> None:

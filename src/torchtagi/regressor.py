@@ -89,7 +89,7 @@ class Regressor(Model):
 
     def get_ready(self, batches: Batches, epochs: int) -> None:
         """Find the scales of inputs and targets first."""
-        if not self.calibrated:
+        if not self.calibrated and not batches.rank:
             self.observe(*batches.first(SCALE_ROWS))
             self.scale_of_x.settled = self.scale_of_y.settled = True
         super().get_ready(batches, epochs)
