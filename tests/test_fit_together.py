@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorData
 import torchtagi as tagi
 from several_processes import TIMEOUT, run_on
 from torchtagi import classifier, distributed
+from torchtagi.checkpoint import whole
 from torchtagi.experiments.classify.paper import PaperClassifier
-from torchtagi.fitting import Batches, EpochEnd, Fit
+from torchtagi.fitting import Batches, EpochEnd, Fit, epoch_order
 from torchtagi.inference import passes
 
 JOINT_BATCH = 16
@@ -80,23 +82,17 @@ class Pairs(Dataset):
         return self.x[row], int(self.y[row])
 
 
-def classify(net: str, data: Any = None, **options: Any) -> Result:
+def classify(net: str, data: Any = None, fit_options: dict[str, Any] | None = None) -> Result:
     model = tagi.Classifier(NETS[net]().double(), 3)
-    history = model.fit(
-        images() if data is None else data,
-        epochs=3,
-        batch_size=share(),
-        validation=images(1, 31),
-        seed=3,
-        **options,
-    )
+    data, held_out = images() if data is None else data, images(1, 31)
+    history = model.fit(data, epochs=3, batch_size=share(), validation=held_out, seed=3, **(fit_options or {}))
     return state_of(model, history)
 
 
-def regress(**options: Any) -> Result:
+def regress(fit_options: dict[str, Any] | None = None, **options: Any) -> Result:
     net = nn.Sequential(tagi.nn.Linear(4, 8), tagi.nn.Tanh(), tagi.nn.Linear(8, 2)).double()
     model = tagi.Regressor(net, **options)
-    return state_of(model, model.fit(rows(), epochs=3, batch_size=share(), seed=3))
+    return state_of(model, model.fit(rows(), epochs=3, batch_size=share(), seed=3, **(fit_options or {})))
 
 
 def weigh() -> Result:
@@ -136,7 +132,9 @@ def share() -> int:
 
 def state_of(model: Any, history: list[dict[str, Any]]) -> Result:
     parts = {"predicting": model.predicting, "link": model.link, **model.learning_parts()}
-    tensors = {f"{name}.{key}": t.clone() for name, part in parts.items() for key, t in part.state_dict().items()}
+    tensors = {
+        f"{name}.{key}": whole(t).clone() for name, part in parts.items() for key, t in part.state_dict().items()
+    }
     timing = ("seconds", "samples_per_second", "train_curve")
     kept = [{name: value for name, value in row.items() if name not in timing} for row in history]
     return {"tensors": tensors, "history": kept, "json": model.as_json(), "curve": history[-1]["train_curve"]}
@@ -148,6 +146,20 @@ def outcome(name: str) -> Result:
     return CASES[name]()
 
 
+# ---- sharded -------------------------------------------------------------------------------------------------
+
+SHARDED: dict[str, Callable[..., Result]] = {
+    **{net: partial(classify, net) for net in ("layer norm", "batch norm", "residual")},
+    "learned noise": partial(regress, covariance="diagonal"),
+    "a horizon": partial(regress, covariance="diagonal", horizon=200),
+}
+
+
+def shard(name: str) -> Result:
+    torch.manual_seed(dist.get_rank() if dist.is_initialized() else 0)
+    return SHARDED[name](**({"fit_options": {"shard": True}} if dist.is_initialized() else {}))
+
+
 # ---- what is refused, and how the others end -----------------------------------------------------------------
 
 
@@ -156,10 +168,10 @@ def fit(data: Any, **options: Any) -> Any:
 
 
 def spoiled(rank: int, value: float) -> tuple[Tensor, Tensor]:
-    """One process's copy of the data holds what cannot be learned."""
+    """One process's copy of the data holds what cannot be learned, in the fourth row of its second batch."""
     x, y = images()
     if dist.get_rank() == rank:
-        x[50, 0, 1, 2] = value
+        x[epoch_order(SAMPLES, 3, 0)[JOINT_BATCH + rank * share() + 3], 0, 1, 2] = value
     return x, y
 
 
@@ -182,9 +194,7 @@ REFUSALS: dict[str, Callable[[], Any]] = {
     "a number": lambda: fit(spoiled(1, 1e300)),
     "other data": lambda: fit(images(samples=50 + dist.get_rank())),
     "a loader": lambda: fit(DataLoader(TensorDataset(*images()), 8, shuffle=True)),
-    "another network": lambda: tagi.Classifier(NETS["no norm" if dist.get_rank() else "residual"](), 3).fit(
-        images()
-    ),
+    "another network": lambda: tagi.Classifier(NETS[("no norm", "residual")[dist.get_rank()]](), 3).fit(images()),
 }
 
 
@@ -264,6 +274,7 @@ def varied() -> list[Tensor]:
 def first_outcomes() -> dict[str, Any]:
     with soon():
         found: dict[str, Any] = {name: outcome(name) for name in CASES}
+        found["sharded"] = {name: shard(name) for name in SHARDED}
     found["refusals"] = {name: refusal(name) for name in REFUSALS}
     found["stopped"] = len(stop_at_once())
     found["uneven"], found["sampled"], found["varied"] = uneven(), sampled(), varied()
@@ -294,13 +305,23 @@ def test_two_processes_learn_what_one_learns(name: str, of_two: list[dict[str, A
         assert_same(together, alone)
 
 
+@pytest.mark.parametrize("name", SHARDED)
+def test_two_processes_with_half_the_weights_each_learn_what_one_learns(
+    name: str, of_two: list[dict[str, Any]]
+) -> None:
+    with soon():
+        alone = shard(name)
+    for together in (result["sharded"][name] for result in of_two):
+        assert_same(together, alone)
+
+
 def assert_same(found: Result, expected: Result) -> None:
     assert found["tensors"].keys() == expected["tensors"].keys()
     for key, value in expected["tensors"].items():
         torch.testing.assert_close(
             found["tensors"][key], value, rtol=1e-7, atol=1e-9, msg=lambda m, k=key: f"{k}: {m}"
         )
-    assert_close(found["history"], expected["history"])
+    assert_close(found["history"], expected["history"][-len(found["history"]) :])
     assert_close(found["json"], expected["json"])
     assert_close(found["curve"], expected["curve"])
 
@@ -322,10 +343,13 @@ def assert_close(found: Any, expected: Any) -> None:
 
 
 MESSAGES = {
-    "nan": (1, r"ValueError: rank 1, epoch 1, batch \d: x must be finite, got nan at index \[\d, 0, 1, 2\]"),
-    "inf on the first": (0, r"ValueError: rank 0, epoch 1, batch \d: x must be finite, got inf at index .*"),
+    "nan": (1, r"ValueError: rank 1, epoch 1, batch 2: x must be finite, got nan at index \[3, 0, 1, 2\]"),
+    "inf on the first": (
+        0,
+        r"ValueError: rank 0, epoch 1, batch 2: x must be finite, got inf at index \[3, 0, 1, 2\]",
+    ),
     "a label": (1, r"ValueError: rank 1, epoch 1, batch \d: labels must lie in 0..2, got 7"),
-    "a number": (0, r"FloatingPointError: rank 0, epoch 1, batch \d: the messages are not finite, .*"),
+    "a number": (0, r"FloatingPointError: rank 0, epoch 1, batch 2: the messages are not finite, .*"),
 }
 
 

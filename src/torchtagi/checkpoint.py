@@ -22,6 +22,7 @@ import safetensors
 import torch
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
+from torch import distributed as dist
 
 import torchtagi.likelihoods
 import torchtagi.nn
@@ -78,10 +79,20 @@ def write(
     }
     plain = {
         # a copy: safetensors refuses tensors that share memory, as those of a layer used twice do
-        key: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        key: whole(value).detach().cpu().clone(memory_format=torch.contiguous_format)
         for key, value in tensors.items()
     }
+    if any(map(is_shard, tensors.values())) and dist.get_rank():
+        return  # the first process writes what all have brought together
     write_atomically(Path(path), to_bytes(plain, {"torchtagi": json.dumps(header)}))
+
+
+def whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if is_shard(tensor) else tensor  # type: ignore[attr-defined]
+
+
+def is_shard(tensor: Tensor) -> bool:
+    return hasattr(tensor, "full_tensor")
 
 
 def load(path: str | Path) -> Saved:

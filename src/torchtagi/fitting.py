@@ -70,6 +70,9 @@ class Learner(Protocol):
     def share(self, group: distributed.Group) -> None:
         """Become what the first process's learner is; called before it learns with others."""
 
+    def shard(self, group: distributed.Group) -> None:
+        """Keep a part of the weights only."""
+
     def learn(self, x: Any, y: Any) -> tuple[float, Row]:
         """Learn one batch; returns the sum of its errors before it was learned, and numbers that are averaged over
         the epoch. FloatingPointError if the numbers blow up. Called with weights, too, if the data have some."""
@@ -322,13 +325,16 @@ class Fit:
         augment: Augment | None = None,
         validate: Callable[[int], Row] | None = None,
         group: distributed.Group | None = None,
+        shard: bool = False,
     ) -> None:
         if not isinstance(epochs, int) or epochs < 1:
             raise ValueError(f"epochs must be a whole number of at least 1, got {epochs!r}")
+        if shard and group is None:
+            raise ValueError("weights are sharded among several processes: start them with torchrun")
         if group is not None:
             batches.divide(group)
         learner.get_ready(batches, epochs)
-        self.group, self.saved = group, time.monotonic()
+        self.group, self.sharded, self.saved = group, shard, time.monotonic()
         self.signals: list[int] = []
         """Those that ask this process to stop."""
         self.asked_to_stop = False
@@ -359,7 +365,9 @@ class Fit:
         """Go on to the end; each event comes at a moment whose position can be kept."""
         learner, group = self.learner, self.group
         if group is not None:
-            self.share(group)
+            self.start_together(group)
+            if self.sharded:
+                learner.shard(group)
         while not self.done:
             sums, epoch = self.sums, learner.epochs
             augment = self.augment if learner.start_epoch(epoch, self.last - epoch) else None
@@ -377,7 +385,7 @@ class Fit:
 
     # ---- with other processes ------------------------------------------------------------------------------
 
-    def share(self, group: distributed.Group) -> None:
+    def start_together(self, group: distributed.Group) -> None:
         """Start from the very state and place of the first process."""
         plans = group.objects((self.batches.samples, self.batches.batch_size))
         if len(set(plans)) > 1:

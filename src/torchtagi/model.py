@@ -42,10 +42,12 @@ from torchtagi.gaussian import Gaussian
 from torchtagi.inference.average import Average
 from torchtagi.inference.conditioning import CHUNK, checked, condition
 from torchtagi.inference.prior import calibrate_prior
+from torchtagi.inference.statistics import local
 from torchtagi.inference.update import Update
 from torchtagi.likelihoods.link import LabelLikelihood
 from torchtagi.likelihoods.observation import Observer
 from torchtagi.nn.affine import ConvolutionLayer
+from torchtagi.nn.layer import Layer
 from torchtagi.parameter import gaussian_parameters, ordinary_parameters
 
 PRIOR_INPUTS = 16
@@ -80,7 +82,13 @@ class Model(ABC):
     @property
     def like(self) -> Tensor:
         """A parameter, to tell dtype and device."""
-        return next(self.net.parameters())
+        first: Tensor = local(next(self.net.parameters()))
+        return first
+
+    @property
+    def sharded(self) -> bool:
+        """Whether this process keeps a part of the weights only."""
+        return self.posterior.sharded
 
     def to(self, device: torch.device | str) -> Self:
         for module in (self.net, self.likelihood, self.predicting, self.link):
@@ -241,6 +249,7 @@ class Model(ABC):
         checkpoint: str | Path | None = None,
         resume: bool = False,
         seed: int | None = None,
+        shard: bool = False,
     ) -> list[Row]:
         """Learn from `(x, y)`, a `Dataset` or a `DataLoader` of such pairs, `epochs` times; returns a row an epoch.
         `(x, y, weights)` says for how many observations each sample counts.
@@ -253,7 +262,8 @@ class Model(ABC):
         torch's generator.
 
         Under `torchrun`, or where a default process group is there, all processes learn together: each is given all
-        data and learns its part of them, `batch_size` samples at a time (docs/distributed.md).
+        data and learns its part of them, `batch_size` samples at a time (docs/distributed.md). With `shard` each
+        keeps a part of the weights only; all of them have to call `predict` and `save` from then on.
         """
         from tqdm.auto import tqdm
 
@@ -263,7 +273,7 @@ class Model(ABC):
         held_out = None if validation is None else everything(validation)
         validate = None if held_out is None else lambda epoch: self.evaluate(*held_out)
         seed = int(torch.randint(2**62, ())) if seed is None else seed
-        fit = Fit(self, Batches(data, batch_size, seed), epochs, augment, validate, group)
+        fit = Fit(self, Batches(data, batch_size, seed), epochs, augment, validate, group, shard)
         first = group is None or group.first
 
         def history_so_far() -> list[Row]:
@@ -281,14 +291,14 @@ class Model(ABC):
                         bar.set_postfix_str(f"epoch {event.epoch}, error {event.error:.3g}", refresh=False)
                         bar.update(event.new_samples)
                     due = isinstance(event, EpochEnd) or event.save_due
-                    if checkpoint is not None and due and first:
+                    if checkpoint is not None and due and (first or self.sharded):
                         self.save(checkpoint, fit=fit.position(), history=history)
                     if stop is not None and isinstance(event, EpochEnd):
                         asked, row = stop, event.row
                         if asked(row) if group is None else group.of_first(lambda: asked(row)):  # noqa: B023
                             break
             except KeyboardInterrupt:
-                if checkpoint is not None and first:
+                if checkpoint is not None and first and not self.sharded:
                     self.save(checkpoint, fit=fit.position(), history=history)
                 raise
         self.net.eval()
@@ -358,6 +368,8 @@ class Model(ABC):
 
     def share(self, group: distributed.Group) -> None:
         """Become what the first process's model is."""
+        if self.sharded:  # in an earlier fit
+            return
         content, keeps_prior = group.of_first(lambda: (self.as_json(), bool(self.posterior.state)))
         if keeps_prior:
             self.posterior.keep_prior()  # to be overwritten
@@ -376,6 +388,23 @@ class Model(ABC):
         if self.average is None:
             return prior
         return {"learning_net": self.net, "learning_likelihood": self.likelihood, **prior}
+
+    def shard(self, group: distributed.Group) -> None:
+        """Keep a part of the weights only, of the average's and of the prior's. A layer's are gathered while it is
+        at work."""
+        from torch.distributed.device_mesh import DeviceMesh
+        from torch.distributed.fsdp import fully_shard
+
+        if self.sharded:
+            return
+        priors = [self.posterior.state[part.var] for part in self.posterior.parameters]
+        mesh = DeviceMesh.from_group(group.handle, group.device.type)
+        for net in dict.fromkeys((self.net, self.predicting)):
+            net.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+            layers = [part for part in net.modules() if isinstance(part, Layer) and gaussian_parameters([part])]
+            for part in dict.fromkeys((*layers, net)):
+                fully_shard(part, mesh=mesh, reshard_after_forward=True)
+        self.posterior.take_shards(self.net, priors)
 
     def restore(self, path: str | Path) -> Row:
         """Become what a file holds that a model like this one has saved; returns what else was saved with it."""

@@ -177,6 +177,11 @@ class Regressor(Model):
         self.observations += len(x) if self.new else 0
         return errors, {"alpha": 1.0, "innovation": sum(surprises) / len(surprises)}
 
+    def shard(self, group: distributed.Group) -> None:
+        if self.joint is not None:
+            raise ValueError('a joint covariance is not sharded: use covariance="diagonal"')
+        super().shard(group)
+
     def learn_all_rows(self, group: distributed.Group, x: Any, y: Any, weights: Any) -> tuple[float, Row]:
         """A joint covariance has no sums to send: each process learns the rows of all."""
         _, sizes = distributed.together(lambda: self.batch(x, y, weights))

@@ -67,7 +67,7 @@ import functools
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -189,6 +189,15 @@ class Update(torch.optim.Optimizer):
             self.state[var]["prior"] = var.detach().clone()
             if self.repeats is not None:
                 self.state[var]["prior_mean"] = mean.detach().clone()
+
+    def take_shards(self, net: nn.Module, priors: Sequence[dict[str, Tensor]]) -> None:
+        """Go on with a network that `fully_shard` has divided since; its priors are divided alike."""
+        self.process_group, self.sharded, self.averaged_over = parallelism(net)
+        self.param_groups[0]["params"] = self.tensors
+        self.state.clear()
+        for part, prior in zip(self.parameters, priors, strict=True):
+            if prior:
+                self.state[part.var] = {name: sharded_as(part.var, tensor) for name, tensor in prior.items()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's; without a prior in the state the one that is kept already stays."""
@@ -489,6 +498,12 @@ def dense(tensor: Tensor) -> tuple[int, ...]:
     if any(tensor.is_contiguous(memory_format=layout) for layout in layouts):
         return tensor.stride()
     return torch.empty(tensor.shape, device="meta").stride()
+
+
+def sharded_as(like: Any, tensor: Tensor) -> Tensor:
+    from torch.distributed.tensor import distribute_tensor  # a fifth of a second, for those who shard
+
+    return distribute_tensor(tensor, like.device_mesh, like.placements)
 
 
 def parallelism(net: nn.Module) -> tuple[Any, bool, int]:

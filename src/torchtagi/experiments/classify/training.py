@@ -39,6 +39,12 @@ class Training(RunTraining):
     def write_checkpoint(self, run: Run, position: Row) -> None:
         self.learner.save(run.checkpoint, fit=position)
 
+    def save(self) -> None:
+        if self.run is None and self.sharded:  # what the first process writes
+            self.learner.save("", fit={})
+        else:
+            super().save()
+
     def measured(self, epoch: int) -> Row:
         """What an epoch's row says of the test set, if anything: of few training images, which are learned sooner
         than it is predicted, several epochs have to be learned first; the last is always measured."""

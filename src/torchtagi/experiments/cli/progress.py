@@ -92,7 +92,15 @@ class Kind:
     columns: Mapping[str, str]
 
     def run(
-        self, config: Any, sets: str, given: Row, out: Path | None, resume: bool, overwrite: bool, report: bool
+        self,
+        config: Any,
+        sets: str,
+        given: Row,
+        out: Path | None,
+        resume: bool,
+        overwrite: bool,
+        report: bool,
+        shard: bool = False,
     ) -> None:
         """Train what `config` says on the data `sets`, or go on with it, and show how it goes and ends."""
         if resume and overwrite:
@@ -101,7 +109,9 @@ class Kind:
         group = distributed.start(config.device)
         if group is not None and not group.first:
             console.quiet = True
-            self.show_progress(self.training(group.of_first(lambda: config), sets=load_sets(sets)), "")
+            follower = self.training(group.of_first(lambda: config), sets=load_sets(sets))
+            follower.sharded = shard
+            self.show_progress(follower, "")
             return
         if distributed.restarts() and (folder / CONFIG).is_file():
             resume, overwrite = True, False
@@ -115,6 +125,9 @@ class Kind:
                 training.run = Run.create(folder, config.as_json(), overwrite)
             if group is not None:
                 group.of_first(lambda: training.config)
+                training.sharded = shard
+            elif shard:
+                raise RunError("--shard is for several processes: torchrun --nproc-per-node N -m torchtagi train …")
             self.show_start(training, folder)
             if training.done:
                 deque(training.events(), 0)  # other processes are told so
@@ -167,7 +180,8 @@ class Kind:
                     bar.set_description(f"epoch {event.epoch}/{training.config.epochs}", refresh=False)
                     bar.set_postfix_str(self.state(event), refresh=False)
                     bar.update(event.samples - bar.n)
-                if isinstance(event, Step) and (training.stopping or event.save_due) and training.run is not None:
+                writes = training.run is not None or training.sharded
+                if isinstance(event, Step) and (training.stopping or event.save_due) and writes:
                     training.save()
                 if training.stopping:
                     break
