@@ -17,6 +17,8 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 T = TypeVar("T")
+MEETING_SECONDS = 300.0  # torch's own patience with a store
 LOST = ("Connection closed", "Connection reset", "Broken pipe", "Socket closed", "third_party/gloo")
 """What a collective says of a peer that is gone; for gloo torch has no error of its own."""
 
@@ -156,9 +159,35 @@ def start(device: torch.device | str = "cpu") -> Group | None:
         on_gpu = torch.device(device).type == "cuda"
         if on_gpu:
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        dist.init_process_group("nccl" if on_gpu else "gloo")
+        store, rank, size = next(dist.rendezvous("env://"))
+        store = store_of_this_start(store, rank, size)
+        dist.init_process_group("nccl" if on_gpu else "gloo", store=store, rank=rank, world_size=size)
         atexit.register(end)
     return everybody()
+
+
+def store_of_this_start(store: dist.Store, rank: int, size: int) -> dist.Store:
+    """Where these processes leave each other their addresses. After a restart torchrun's own store still holds those
+    of processes that have died, and who reads too early calls one of them. So the first process gives this start a
+    name, tells it those that answer, and under that name there is nothing yet."""
+    if rank:
+        own = uuid.uuid4().hex
+        store.set(f"torchtagi/{rank}", own)
+        name = store.get(f"torchtagi/{own}").decode()
+        store.set(f"torchtagi/{own}/{name}", "")
+        return dist.PrefixStore(name, store)
+    name, missing, deadline = uuid.uuid4().hex, set(range(1, size)), time.monotonic() + MEETING_SECONDS
+    while missing:
+        if time.monotonic() > deadline:
+            raise LostError(f"rank 0: waited {MEETING_SECONDS:g} s in vain for ranks {sorted(missing)}")
+        for other in sorted(missing):
+            if store.check([f"torchtagi/{other}"]):
+                theirs = store.get(f"torchtagi/{other}").decode()
+                store.set(f"torchtagi/{theirs}", name)
+                if store.check([f"torchtagi/{theirs}/{name}"]):
+                    missing.remove(other)
+        time.sleep(0.01)
+    return dist.PrefixStore(name, store)
 
 
 def launched() -> bool:
