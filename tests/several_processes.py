@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
+PRELOADED = ["torchtagi.experiments.cli.app", "torch.distributed.fsdp"]
 TIMEOUT = 60  # seconds for a collective
 
 Worker = Callable[..., Any]
@@ -18,7 +19,7 @@ def run_on(size: int, worker: Worker, folder: Path, *arguments: Any, survivors: 
     """`worker(*arguments)` on each of so many processes with a default group; what each returned, or each of the
     first few, if the others are to die."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torchtagi", "torch.distributed.fsdp", __name__])
+    context.set_forkserver_preload(PRELOADED)
     processes = [
         context.Process(target=one_process, args=(rank, size, worker, folder, arguments), daemon=True)
         for rank in range(size)

@@ -156,26 +156,30 @@ def start(device: torch.device | str = "cpu") -> Group | None:
     if not dist.is_initialized():
         if not launched():
             return None
+        from torch.distributed.rendezvous import rendezvous
+
         on_gpu = torch.device(device).type == "cuda"
         if on_gpu:
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        store, rank, size = next(dist.rendezvous("env://"))
+        store, rank, size = next(rendezvous("env://"))
         store = store_of_this_start(store, rank, size)
         dist.init_process_group("nccl" if on_gpu else "gloo", store=store, rank=rank, world_size=size)
         atexit.register(end)
     return everybody()
 
 
-def store_of_this_start(store: dist.Store, rank: int, size: int) -> dist.Store:
-    """Where these processes leave each other their addresses. After a restart torchrun's own store still holds those
-    of processes that have died, and who reads too early calls one of them. So the first process gives this start a
-    name, tells it those that answer, and under that name there is nothing yet."""
+def store_of_this_start(store: Any, rank: int, size: int) -> Any:
+    """Where these processes leave each other their addresses. After a restart torchrun's own store still holds
+    those of processes that have died, and who reads too early calls one of them. So the first process gives this
+    start a name, tells it those that answer, and under that name there is nothing yet."""
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
     if rank:
         own = uuid.uuid4().hex
         store.set(f"torchtagi/{rank}", own)
         name = store.get(f"torchtagi/{own}").decode()
         store.set(f"torchtagi/{own}/{name}", "")
-        return dist.PrefixStore(name, store)
+        return PrefixStore(name, store)
     name, missing, deadline = uuid.uuid4().hex, set(range(1, size)), time.monotonic() + MEETING_SECONDS
     while missing:
         if time.monotonic() > deadline:
@@ -187,7 +191,7 @@ def store_of_this_start(store: dist.Store, rank: int, size: int) -> dist.Store:
                 if store.check([f"torchtagi/{theirs}/{name}"]):
                     missing.remove(other)
         time.sleep(0.01)
-    return dist.PrefixStore(name, store)
+    return PrefixStore(name, store)
 
 
 def launched() -> bool:
