@@ -70,6 +70,4 @@ def test_a_run_whose_processes_are_killed_ends_as_one_in_one_go(tmp_path: Path, 
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[key], expected[key]) for key in expected)
     assert said.count("8 in each of 2 processes\n") == 1 + KILLS, "one process speaks for all"
-    assert logged.count("Error: ") == logged.count("has ended or cannot be reached\n") <= KILLS, (
-        "one line from a survivor"
-    )
+    assert logged.count("Error: ") == logged.count("has ended or cannot be reached\n") <= KILLS, "a line each"
