@@ -2,6 +2,7 @@
 
     python benchmarks/parallel.py [--networks mnist-cnn] [--seconds 60]
     python benchmarks/parallel.py --equality [--networks mnist-cnn] [--steps 50]
+    python benchmarks/parallel.py --page          # writes the tables of docs/distributed.md
 
 One process of one thread and two of one thread each, a core for each, take turns within one run; each learns 16
 images at a time in cycles of a full pass and seven mean passes, and the best turn counts. `ordinary` is what the
@@ -44,6 +45,7 @@ from torchtagi.fitting import Batches, Fit
 from torchtagi.inference import passes
 
 ROOT = Path(__file__).parent.parent
+PAGE, MARK = ROOT / "docs" / "distributed.md", "<!-- written by benchmarks/parallel.py from here on -->"
 BATCH, CYCLE = 16, passes.LONGEST
 NETWORKS: dict[str, tuple[Callable[..., nn.Module], tuple[int, int, int]]] = {
     "mnist-cnn": (networks.mnist_cnn, (1, 28, 28)),
@@ -311,6 +313,66 @@ def predictions() -> list[Row]:
     return rows
 
 
+# ---- the page ------------------------------------------------------------------------------------------------
+
+
+def table(columns: dict[str, str], rows: list[Row]) -> str:
+    lines = [["network", *columns.values()], ["---", *["---:"] * len(columns)]]
+    lines += [[row["network"], *(row[name] for name in columns)] for row in rows]
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
+
+
+NUMBERS = """
+## Measured
+
+`python benchmarks/parallel.py`: two processes of one thread, a core for each, against one; 16 images each, in cycles
+of a full pass and seven mean passes. *Modelled* is what latency, bandwidth and the time of one process let expect.
+
+{rates}
+A forward and a backward pass of the same network in torch's own layers, in ms:
+
+{ways}
+## Equal
+
+`python benchmarks/parallel.py --equality`: two processes with 8 images each against one with 16, in double precision.
+The largest difference of any weight, variance, statistic, noise or score, relative to the largest of its tensor.
+
+{equal}
+## Modelled, not measured
+
+What the model of costs says of accelerators. All but the products and the bytes is assumed: `ACCELERATOR` in the
+script. Images a second against one accelerator that takes 16 images a step, and against one that takes as many as all
+together.
+
+{accelerators}"""
+
+
+def page(kept: str, saved: Row) -> str:
+    """The reading of `kept`, and the numbers of today."""
+    reading, mark, _ = kept.partition(MARK)
+    if not mark:
+        raise ValueError(f"docs/distributed.md has lost its mark: {MARK}")
+    timing = [
+        {**row, "one": row["images_per_second"][0], "two": row["images_per_second"][1]} for row in saved["timing"]
+    ]
+    kinds = {"full passes": "full passes", "mean passes": "mean passes", "sharded": "sharded"}
+    equal = [{**row, **{kind: f"{row[kind]:.0e}" for kind in kinds}} for row in saved["equality"]]
+    rates = {"one": "images/s, one", "two": "two", "speedup": "times", "predicted_speedup": "modelled"}
+    rates |= {"bytes_against_adam": "bytes, of Adam's", "collectives_a_step": "collectives a step"}
+    ways = {"alone": "alone", "ddp": "DistributedDataParallel", "flat": "one tensor"}
+    ways = {f"ordinary_{way}_ms": head for way, head in ways.items()}
+    ways |= {"message_ms": "sending the tensor", "number_ms": "sending a number"}
+    accelerators = {"accelerators": "accelerators", "images_each": "images each", "ms": "ms a step"}
+    accelerators |= {"against_16": "against 16", "against_as_many": "against as many"}
+    numbers = NUMBERS.format(
+        rates=table(rates, timing),
+        ways=table(ways, timing),
+        equal=table({"steps": "steps", **kinds}, equal),
+        accelerators=table(accelerators, saved["accelerators"]["rows"]),
+    )
+    return f"{reading}{MARK}\n{numbers}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", help="separated by commas")
@@ -318,7 +380,11 @@ def main() -> None:
     parser.add_argument("--equality", action="store_true")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "parallel.json")
+    parser.add_argument("--page", action="store_true")
     options = parser.parse_args()
+    if options.page:
+        PAGE.write_text(page(PAGE.read_text(), json.loads(options.out.read_text())))
+        return
     torch.set_num_threads(1)
     describe = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     commit = subprocess.run(describe, capture_output=True, text=True, cwd=ROOT).stdout.strip()

@@ -10,6 +10,15 @@ import torchtagi as tagi
 DOCS = Path(__file__).parent.parent / "docs"
 
 
+def test_code_on_several_processes_runs_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for block in re.findall(r"```python\n(.*?)```", (DOCS / "distributed.md").read_text(), re.DOTALL):
+        exec(compile(block, "docs/distributed.md", "exec"), names)
+    assert names["model"].epochs == 2
+    assert names["own"].weight.learned
+
+
 def test_code_blocks_run_and_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # the guide writes files
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / "guide.md").read_text(), re.DOTALL)

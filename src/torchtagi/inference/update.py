@@ -174,6 +174,7 @@ class Update(torch.optim.Optimizer):
         self.passes = Passes(possible and allows_mean_passes(net))
         handle = (net if outputs is None else outputs).register_forward_hook(OutputHook(self))
         weakref.finalize(self, handle.remove)
+        self.output_hook = handle
         live_updates.add(self)
         watch_other_optimizers()
 
@@ -193,6 +194,7 @@ class Update(torch.optim.Optimizer):
     def take_shards(self, net: nn.Module, priors: Sequence[dict[str, Tensor]]) -> None:
         """Go on with a network that `fully_shard` has divided since; its priors are divided alike."""
         self.process_group, self.sharded, self.averaged_over = parallelism(net)
+        net._forward_hooks.move_to_end(self.output_hook.id)  # behind its own: it returns views, which it warns of
         self.param_groups[0]["params"] = self.tensors
         self.state.clear()
         for part, prior in zip(self.parameters, priors, strict=True):

@@ -107,13 +107,14 @@ class Kind:
             raise RunError("--resume continues a run, --overwrite replaces it: give one of them")
         folder = out or Path("runs") / config.name
         group = distributed.start(config.device)
+        again = group is not None and any(group.objects(distributed.restarts()))  # on one machine or another
         if group is not None and not group.first:
             console.quiet = True
             follower = self.training(group.of_first(lambda: config), sets=load_sets(sets))
             follower.sharded = shard
             self.show_progress(follower, "")
             return
-        if distributed.restarts() and (folder / CONFIG).is_file():
+        if again and (folder / CONFIG).is_file():
             resume, overwrite = True, False
         with locked(folder):
             if resume:
