@@ -325,8 +325,9 @@ def table(columns: dict[str, str], rows: list[Row]) -> str:
 NUMBERS = """
 ## Measured
 
-`python benchmarks/parallel.py`: two processes of one thread, a core for each, against one; 16 images each, in cycles
-of a full pass and seven mean passes. *Modelled* is what latency, bandwidth and the time of one process let expect.
+`python benchmarks/parallel.py`: two processes of one thread, a core for each, against one; 16 images each, in
+cycles of a full pass and seven mean passes. *Modelled* is what latency, bandwidth and the time of one process let
+expect.
 
 {rates}
 A forward and a backward pass of the same network in torch's own layers, in ms:
@@ -334,15 +335,16 @@ A forward and a backward pass of the same network in torch's own layers, in ms:
 {ways}
 ## Equal
 
-`python benchmarks/parallel.py --equality`: two processes with 8 images each against one with 16, in double precision.
-The largest difference of any weight, variance, statistic, noise or score, relative to the largest of its tensor.
+`python benchmarks/parallel.py --equality`: two processes with 8 images each against one with 16, in double
+precision. The largest difference of any weight, variance, statistic, noise or score, relative to the largest of its
+tensor.
 
 {equal}
 ## Modelled, not measured
 
 What the model of costs says of accelerators. All but the products and the bytes is assumed: `ACCELERATOR` in the
-script. Images a second against one accelerator that takes 16 images a step, and against one that takes as many as all
-together.
+script. Images a second against one accelerator that takes 16 images a step, and against one that takes as many as
+all together.
 
 {accelerators}"""
 

@@ -183,6 +183,8 @@ def describe(module: nn.Module) -> dict[str, Any]:
         if names.setdefault(id(parameter), name) != name:
             return {"unbuildable": f"has parameters used twice, {names[id(parameter)]} as {name}"}
     kind = type(module)
+    if any(base.__name__ == "FSDPModule" for base in kind.__bases__):
+        kind = kind.__bases__[1]  # before `fully_shard` put its own class in front
     if kind not in (BUILDABLE.get(kind.__name__), nn.Sequential):  # torch's own Sequential comes back as ours
         return {"unbuildable": f"is of the class {kind.__module__}.{kind.__qualname__}, not a layer of torchtagi"}
     if isinstance(module, nn.Sequential | Residual):

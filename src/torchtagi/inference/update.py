@@ -194,7 +194,8 @@ class Update(torch.optim.Optimizer):
     def take_shards(self, net: nn.Module, priors: Sequence[dict[str, Tensor]]) -> None:
         """Go on with a network that `fully_shard` has divided since; its priors are divided alike."""
         self.process_group, self.sharded, self.averaged_over = parallelism(net)
-        net._forward_hooks.move_to_end(self.output_hook.id)  # behind its own: it returns views, which it warns of
+        hooks, own = net._forward_hooks, self.output_hook.id
+        hooks[own] = hooks.pop(own)  # behind those of `fully_shard`, which warn of the views that it returns
         self.param_groups[0]["params"] = self.tensors
         self.state.clear()
         for part, prior in zip(self.parameters, priors, strict=True):

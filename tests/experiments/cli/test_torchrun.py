@@ -9,20 +9,24 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file
 from torch import distributed as dist
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from several_processes import PRELOADED, run_on
+from torchtagi import distributed
+from torchtagi.checkpoint import read
 from torchtagi.experiments.classify.config import configure
+from torchtagi.experiments.classify.evaluation import load_model
 from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.cli import app
 from torchtagi.experiments.runs.folder import Run
 from torchtagi.fitting import EpochEnd
 
-SETTING = {"epochs": 3, "samples": 240, "test_samples": 40, "batch_size": 8, "threads": 1}
-KILLS = 3
+KILLS = int(os.environ.get("TAGI_KILLS", "3"))  # more of them once in a while
+SETTING = {"epochs": max(KILLS, 3), "samples": 240, "test_samples": 40, "batch_size": 8, "threads": 1}
 
 
 def train(folder: Path, kills: int) -> None:
@@ -52,6 +56,20 @@ def launch(folder: Path, kills: int, restarts: int) -> None:
     elastic_launch(config, train)(folder, kills)
 
 
+def stop_midway(folder: Path, stop: bool, *more: str) -> int:
+    """The command's exit code; after the twentieth batch, in the second epoch, one process is asked to stop."""
+    agreed, count = Training.agreed, itertools.count(1)
+
+    def ask(training: Training, *batch: Any) -> Any:
+        if next(count) == 20 and stop and dist.get_rank():
+            os.kill(os.getpid(), signal.SIGTERM)
+        return agreed(training, *batch)
+
+    Training.agreed = ask
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in SETTING.items()]
+    return app.run(["train", "mnist", *options, f"--out={folder}", "--no-report", *more])
+
+
 def in_one_go(folder: Path) -> list[float]:
     """The same run on two processes that nobody disturbs; its errors."""
     training = Training(configure("mnist", **SETTING))
@@ -59,6 +77,30 @@ def in_one_go(folder: Path) -> list[float]:
     if not dist.get_rank():
         training.learner.save(folder / "checkpoint.safetensors")
     return errors
+
+
+@pytest.mark.parametrize("more", [(), ("--shard",)], ids=["whole", "sharded"])
+def test_all_stop_where_one_is_asked_to_and_one_process_goes_on(tmp_path: Path, more: tuple[str, ...]) -> None:
+    folder = tmp_path / "run"
+    assert run_on(2, stop_midway, tmp_path, folder, True, *more) == [128 + signal.SIGTERM] * 2
+    kept = read(folder / "checkpoint.safetensors")[0]["extra"]
+    assert (kept["epochs"], kept["fit"]["sums"]["samples"]) == (1, 5 * 16)
+    assert len(Run.open(folder).metrics()) == 1
+    assert app.run(["train", "mnist", f"--out={folder}", "--no-report", "--resume"]) == 0
+    assert len(Run.open(folder).metrics()) == 3
+    assert len(load_model(Run.open(folder)).predict(torch.zeros(2, 1, 28, 28)).probs) == 2
+
+
+def test_other_commands_are_refused(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(distributed, "launched", lambda: True)
+    assert app.run(["results"]) == 1
+    assert "torchrun is for tagi train" in capsys.readouterr().err
+
+
+def test_sharding_is_for_several_processes(tmp_path: Path, capsys) -> None:
+    assert app.run(["train", "mnist", "--shard", f"--out={tmp_path / 'run'}"]) == 1
+    assert "--nproc-per-node" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_whose_processes_are_killed_ends_as_one_in_one_go(tmp_path: Path, capfd) -> None:

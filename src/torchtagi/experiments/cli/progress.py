@@ -108,6 +108,8 @@ class Kind:
         folder = out or Path("runs") / config.name
         group = distributed.start(config.device)
         again = group is not None and any(group.objects(distributed.restarts()))  # on one machine or another
+        if shard and group is None:
+            raise RunError("--shard is for several processes: torchrun --nproc-per-node N -m torchtagi train …")
         if group is not None and not group.first:
             console.quiet = True
             follower = self.training(group.of_first(lambda: config), sets=load_sets(sets))
@@ -127,8 +129,6 @@ class Kind:
             if group is not None:
                 group.of_first(lambda: training.config)
                 training.sharded = shard
-            elif shard:
-                raise RunError("--shard is for several processes: torchrun --nproc-per-node N -m torchtagi train …")
             self.show_start(training, folder)
             if training.done:
                 deque(training.events(), 0)  # other processes are told so
