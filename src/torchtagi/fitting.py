@@ -201,7 +201,9 @@ class Batches:
         if self.kept_back:
             kept = self.kept_rows()
             order = torch.cat([order[~torch.isin(order, kept)], *([kept] if last else [])])
-        for rows in order[samples:].split(self.step_size if shared else self.batch_size):
+        size = self.step_size if shared else self.batch_size
+        for start in range(samples, len(order), size):
+            rows = order[start : start + size]
             yield self.rows_of(self.own(rows) if shared else rows)
 
 
