@@ -404,7 +404,7 @@ STOPS = {
     1: 12,
     2: 13,
     3: 12,
-}  # events after which so many processes stop; an epoch of 70 samples has six and its end
+}  # events after which so many processes stop: an epoch has seven
 
 
 def part_of_a_fit(group: distributed.Group | None, path: Path, part: str, augment: Any = None) -> Result:
