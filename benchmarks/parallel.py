@@ -358,7 +358,7 @@ def page(kept: str, saved: Row) -> str:
         {**row, "one": row["images_per_second"][0], "two": row["images_per_second"][1]} for row in saved["timing"]
     ]
     kinds = {"full passes": "full passes", "mean passes": "mean passes", "sharded": "sharded"}
-    equal = [{**row, **{kind: f"{row[kind]:.0e}" for kind in kinds}} for row in saved["equality"]]
+    equal = [{**row, **{kind: f"{row[kind]:.0e}" for kind in kinds}} for row in saved.get("equality", [])]
     rates = {"one": "images/s, one", "two": "two", "speedup": "times", "predicted_speedup": "modelled"}
     rates |= {"bytes_against_adam": "bytes, of Adam's", "collectives_a_step": "collectives a step"}
     ways = {"alone": "alone", "ddp": "DistributedDataParallel", "flat": "one tensor"}

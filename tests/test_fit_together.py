@@ -26,7 +26,7 @@ from torchtagi.fitting import Batches, EpochEnd, Fit, epoch_order
 from torchtagi.inference import passes
 
 JOINT_BATCH = 16
-SAMPLES = 7 * JOINT_BATCH + 1  # in the last step of an epoch all but one process are without a sample
+SAMPLES = 4 * JOINT_BATCH + 1  # in the last step of an epoch all but one process are without a sample
 IMAGE = (1, 6, 6)
 Result = dict[str, Any]
 
@@ -281,15 +281,20 @@ def first_outcomes() -> dict[str, Any]:
     return found
 
 
+KEEPING = {"KEPT_BACK": 0.1, "LEAST_KEPT": 2, "SCORE_EVERY": 3}
+
+
 class soon:
     """Mean passes in small networks and after few steps; a few samples kept back."""
 
     def __enter__(self) -> None:
-        self.before = passes.SMALL, passes.GROWTH, classifier.LEAST_KEPT, classifier.SCORE_EVERY
-        passes.SMALL, passes.GROWTH, classifier.LEAST_KEPT, classifier.SCORE_EVERY = 0, 4, 2, 3
+        self.patch = pytest.MonkeyPatch()
+        for module, names in ((passes, {"SMALL": 0, "GROWTH": 4}), (classifier, KEEPING)):
+            for name, value in names.items():
+                self.patch.setattr(module, name, value)
 
     def __exit__(self, *error: object) -> None:
-        passes.SMALL, passes.GROWTH, classifier.LEAST_KEPT, classifier.SCORE_EVERY = self.before
+        self.patch.undo()
 
 
 @pytest.fixture(scope="module")
