@@ -193,6 +193,7 @@ REFUSALS: dict[str, Callable[[], Any]] = {
     "a label": lambda: fit(mislabelled()),
     "a number": lambda: fit(spoiled(1, 1e300)),
     "other data": lambda: fit(images(samples=50 + dist.get_rank())),
+    "its own part": lambda: fit(images(seed=dist.get_rank())),
     "a loader": lambda: fit(DataLoader(TensorDataset(*images()), 8, shuffle=True)),
     "another network": lambda: tagi.Classifier(NETS[("no norm", "residual")[dist.get_rank()]](), 3).fit(images()),
 }
@@ -369,7 +370,8 @@ def test_a_process_that_fails_says_where_and_stops_the_others(name: str, of_two:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("other data", r"\(samples, batch_size\) \(50, 8\), \(51, 8\)"),
+        ("other data", "samples and batch_size are 50 and 8, 51 and 8"),
+        ("its own part", "their first targets differ"),
         ("a loader", "give it a DistributedSampler"),
         ("another network", "their networks or likelihoods differ"),
     ],

@@ -389,11 +389,17 @@ class Fit:
 
     def start_together(self, group: distributed.Group) -> None:
         """Start from the very state and place of the first process."""
-        plans = group.objects((self.batches.samples, self.batches.batch_size))
+        source = self.batches.source
+        few = str(list(source[1][: self.batches.batch_size])) if is_columns(source) else ""
+        plans = group.objects((self.batches.samples, self.batches.batch_size, few))
         if len(set(plans)) > 1:
+            sizes = [f"{samples} and {size}" for samples, size, _ in plans]
+            told = (
+                f"samples and batch_size are {', '.join(sizes)}" if len(set(sizes)) > 1 else "first targets differ"
+            )
             raise ValueError(
                 "all processes must be given the same data, which fit divides among them, and the same batch_size; "
-                f"they have (samples, batch_size) {', '.join(map(str, plans))}"
+                f"their {told}"
             )
         self.learner.share(group)
         position = group.of_first(self.position)
