@@ -158,9 +158,10 @@ def start(device: torch.device | str = "cpu") -> Group | None:
             return None
         from torch.distributed.rendezvous import rendezvous
 
-        on_gpu = torch.device(device).type == "cuda"
+        device = torch.device(device)
+        on_gpu = device.type == "cuda"
         if on_gpu:
-            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) if device.index is None else device.index)
         store, rank, size = next(rendezvous("env://"))
         store = store_of_this_start(store, rank, size)
         dist.init_process_group("nccl" if on_gpu else "gloo", store=store, rank=rank, world_size=size)
