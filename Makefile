@@ -25,6 +25,7 @@ docs: $(READY)  # the pages of numbers, from the logs in results/
 	$(BIN)/python benchmarks/tables.py
 	$(BIN)/python benchmarks/results_page.py
 	$(BIN)/python benchmarks/baselines_page.py
+	$(BIN)/python benchmarks/parallel.py --page
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -179,10 +180,6 @@ def test_targets_are_never_turned_on_their_side() -> None:
 # ---- what fails while it learns --------------------------------------------------------------------------------
 
 
-def ends_the_fit(row: Any) -> bool:
-    raise KeyboardInterrupt
-
-
 def loader(kind: str) -> DataLoader:
     """Bad in its third batch."""
     y = targets(kind)
@@ -190,7 +187,6 @@ def loader(kind: str) -> DataLoader:
 
 
 LATE_FAILURES = {
-    "interrupted": (lambda kind: {"stop": ends_the_fit}, KeyboardInterrupt, None),
     "augmented to another width": (lambda kind: {"augment": lambda x: x[:, :2]}, ValueError, "epoch 2, batch 1: "),
     "augmented to nothing": (lambda kind: {"augment": lambda x: None}, TypeError, "epoch 2, batch 1: .*NoneType"),
     "an error of the user": (lambda kind: {"stop": lambda row: 1 / 0}, ZeroDivisionError, None),
@@ -202,7 +198,7 @@ LATE_FAILURES = {
 def test_a_fit_that_fails_late_has_not_been(tmp_path, kind, failure) -> None:
     options, error, match = LATE_FAILURES[failure]
     data = X, targets(kind)
-    horizon = 50 if failure == "interrupted" else None
+    horizon = 50 if failure == "an error of the user" else None
     of, never = model(kind, horizon), model(kind, horizon)
     before = content(of, tmp_path)
     with pytest.raises(error, match=match):
@@ -218,6 +214,25 @@ def test_a_fit_that_fails_late_has_not_been(tmp_path, kind, failure) -> None:
     of.update(*data)
     never.update(*data)
     assert content(of, tmp_path) == content(never, tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_interrupted_fit_has_learned_so_far(kind) -> None:
+    """The step at which Ctrl-C comes is finished first."""
+    data = X, targets(kind)
+
+    def interrupt(x: torch.Tensor) -> torch.Tensor:
+        signal.raise_signal(signal.SIGINT)
+        return x
+
+    of, once = model(kind), model(kind)
+    with pytest.raises(KeyboardInterrupt):
+        of.fit(data, epochs=3, seed=0, batch_size=N, augment=interrupt)
+    seen: list[Any] = []
+    once.fit(data, epochs=3, seed=0, batch_size=N, stop=lambda row: bool(seen.append(row)) or len(seen) == 2)
+    assert not of.net.training
+    for interrupted, stopped in zip(of.posterior.parameters, once.posterior.parameters, strict=True):
+        assert torch.equal(interrupted.mean, stopped.mean)
 
 
 def test_a_bad_batch_of_a_loader_is_named_by_batch_and_row(tmp_path) -> None:

@@ -30,6 +30,14 @@ def test_the_measurements_page_is_up_to_date() -> None:
     assert (ROOT / "docs" / "measurements.md").read_text() == script["page"](), "run `make docs`"
 
 
+def test_the_page_on_several_processes_is_up_to_date() -> None:
+    script = runpy.run_path(str(ROOT / "benchmarks" / "parallel.py"))
+    text = (ROOT / "docs" / "distributed.md").read_text()
+    saved = json.loads((ROOT / "results" / "parallel.json").read_text())
+    assert text == script["page"](text, saved), "run `make docs`"
+    assert saved["accelerators"]["rows"] == script["predictions"]()
+
+
 def recorded_run(folder: Path, rows: list[dict], evaluation: dict | None = None, **identity: object) -> Run:
     run = Run.create(folder, {"task": "mnist", "network": "cnn", "setting": "default", "seed": 0, **identity})
     for row in rows:

@@ -11,6 +11,13 @@ import torchtagi as tagi
 DOCS = Path(__file__).parent.parent / "docs"
 
 
+def test_code_on_several_processes_runs_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = run("distributed.md")
+    assert names["model"].epochs == 2
+    assert names["own"].weight.learned
+
+
 def run(page: str) -> dict:
     """The names that the page's blocks leave behind."""
     names: dict = {}

@@ -635,5 +635,5 @@ def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone() -> None:
     shown = torch.cat([b[0] for b in batches[0].epoch(0)])
     assert sorted(shown.tolist()) == x.tolist()
     assert shown.tolist() != torch.cat([b[0] for b in batches[0].epoch(1)]).tolist()
-    rest = torch.cat([b[0] for b in batches[0].epoch(0, skip=1)])
+    rest = torch.cat([b[0] for b in batches[0].epoch(0, samples=4)])
     assert rest.tolist() == shown.tolist()[4:]

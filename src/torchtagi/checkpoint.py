@@ -22,6 +22,7 @@ import safetensors
 import torch
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
+from torch import distributed as dist
 
 import torchtagi.likelihoods
 import torchtagi.nn
@@ -78,10 +79,20 @@ def write(
     }
     plain = {
         # a copy: safetensors refuses tensors that share memory, as those of a layer used twice do
-        key: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        key: whole(value).detach().cpu().clone(memory_format=torch.contiguous_format)
         for key, value in tensors.items()
     }
+    if any(map(is_shard, tensors.values())) and dist.get_rank():
+        return  # the first process writes what all have brought together
     write_atomically(Path(path), to_bytes(plain, {"torchtagi": json.dumps(header)}))
+
+
+def whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if is_shard(tensor) else tensor  # type: ignore[attr-defined]
+
+
+def is_shard(tensor: Tensor) -> bool:
+    return hasattr(tensor, "full_tensor")
 
 
 def load(path: str | Path) -> Saved:
@@ -172,6 +183,8 @@ def describe(module: nn.Module) -> dict[str, Any]:
         if names.setdefault(id(parameter), name) != name:
             return {"unbuildable": f"has parameters used twice, {names[id(parameter)]} as {name}"}
     kind = type(module)
+    if any(base.__name__ == "FSDPModule" for base in kind.__bases__):
+        kind = kind.__bases__[1]  # before `fully_shard` put its own class in front
     if kind not in (BUILDABLE.get(kind.__name__), nn.Sequential):  # torch's own Sequential comes back as ours
         return {"unbuildable": f"is of the class {kind.__module__}.{kind.__qualname__}, not a layer of torchtagi"}
     if isinstance(module, nn.Sequential | Residual):

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
+from torchtagi import distributed
+
 
 def require_floating(name: str, x: object) -> None:
     if not isinstance(x, Tensor):
@@ -26,9 +28,9 @@ def require_floating(name: str, x: object) -> None:
 
 
 def require_values(name: str, x: Tensor) -> None:
-    """Floating, non-empty and finite."""
+    """Floating, non-empty and finite. Where processes learn together, one may have no samples left."""
     require_floating(name, x)
-    if x.numel() == 0:
+    if x.numel() == 0 and distributed.state.group is None:
         raise ValueError(f"{name} is empty: shape {tuple(x.shape)}")
     if not math.isfinite(x.sum().item()):
         bad = torch.nonzero(~torch.isfinite(x))
@@ -72,6 +74,8 @@ def require_labels(name: str, labels: Tensor, batch: int, classes: int) -> None:
         raise TypeError(f"{name} must have an integer dtype, got {labels.dtype}")
     if labels.shape != (batch,):
         raise ValueError(f"{name} must have shape ({batch},), one class a sample, got {tuple(labels.shape)}")
+    if not batch:
+        return
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= classes:
         wrong = low if low < 0 else high

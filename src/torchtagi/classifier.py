@@ -80,7 +80,7 @@ class Classifier(Model):
 
     def encoded(self, y: Any) -> Tensor:
         if self.classes is not None:
-            y = torch.tensor([self.places[name] for name in y])
+            y = torch.tensor([self.places[name] for name in y], dtype=torch.long)
         labels: Tensor = y.to(self.like.device)
         return labels
 

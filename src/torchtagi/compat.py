@@ -24,6 +24,7 @@ foreach_add_, foreach_addcmul_, foreach_lerp_ = torch._foreach_add_, torch._fore
 foreach_mul, foreach_mul_ = torch._foreach_mul, torch._foreach_mul_
 foreach_div, foreach_div_ = torch._foreach_div, torch._foreach_div_
 foreach_clamp_max_, foreach_norm = torch._foreach_clamp_max_, torch._foreach_norm
+foreach_copy_ = torch._foreach_copy_
 
 
 def has_module_hook(part: nn.Module) -> bool:

@@ -7,12 +7,17 @@
 A fit continued from any position ends with the same bits as one that was never interrupted (on a CPU, with the same
 number of threads): the order of tensors and data sets depends on seed and epoch alone, that of a `DataLoader` on
 torch's generator, whose state is part of the position.
+
+Processes that learn together (`distributed`) take turns in that order: of each step's samples the first ones are
+the first process's, and so on. The position counts the samples of all, so that a fit may go on with more processes
+or fewer. What a process draws at random depends on seed, epoch, position and rank.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import math
 import signal
 import threading
@@ -26,13 +31,24 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    default_collate,
+)
 
+from torchtagi import distributed
 from torchtagi.gaussian import Gaussian, cat
 
 CURVE_POINTS = 30  # how finely an epoch's training error is kept: enough to see its shape in a plot
 
 KEPT = -2  # the order by which samples are kept back, among those of the epochs
+
+SAVE_SECONDS = 300.0  # no more than this is lost if a fit that writes checkpoints is killed
 
 Row = dict[str, Any]
 Augment = Callable[[Any], Any]
@@ -53,6 +69,12 @@ class Learner(Protocol):
 
     def end_epoch(self) -> None:
         """Called after the last batch."""
+
+    def share(self, group: distributed.Group) -> None:
+        """Become what the first process's learner is; called before it learns with others."""
+
+    def shard(self, group: distributed.Group) -> None:
+        """Keep a part of the weights only."""
 
     def learn(self, x: Any, y: Any) -> tuple[float, Row]:
         """Learn one batch; returns the sum of its errors before it was learned, and numbers that are averaged over
@@ -77,6 +99,7 @@ class Batches:
         self.source, self.batch_size, self.seed = source, batch_size, int(seed)
         self.samples: int | None = None
         self.kept_back = 0
+        self.rank, self.size = 0, 1  # of the processes that share the data
         if is_columns(source):
             sizes = [len(part) for part in source]
             if len(set(sizes)) > 1 or not sizes[0]:
@@ -107,7 +130,7 @@ class Batches:
         own = getattr(self.source, "generator", None)
         states = torch.get_rng_state(), None if own is None else own.get_state()
         shown: list[tuple[Any, ...]] = []
-        for batch in self.epoch(0):
+        for batch in self.epoch(0, shared=False):
             shown.append(batch)
             if sum(len(x) for x, *_ in shown) >= count:
                 break
@@ -127,9 +150,18 @@ class Batches:
         self.kept_back = count if count >= least else 0
 
     def kept(self, start: int, count: int) -> tuple[Any, ...]:
-        """Some of the samples that were kept back, starting again after the last of them."""
+        """Some of the samples that were kept back, starting again after the last of them: this process's part."""
         rows = self.kept_rows()
-        return self.rows_of(rows[torch.arange(start, start + count) % len(rows)])
+        return self.rows_of(self.own(rows[torch.arange(start, start + count) % len(rows)]))
+
+    def own(self, rows: Tensor) -> Tensor:
+        """This process's part of a step's samples, one of almost equal ones."""
+        return rows[len(rows) * self.rank // self.size : len(rows) * (self.rank + 1) // self.size]
+
+    @property
+    def step_size(self) -> int:
+        """How many samples all processes take at a time."""
+        return self.batch_size * self.size
 
     def kept_rows(self) -> Tensor:
         assert self.samples is not None
@@ -142,13 +174,33 @@ class Batches:
     def rows_of(self, rows: Tensor) -> tuple[Any, ...]:
         if is_columns(self.source):
             return tuple(taken(part, rows) for part in self.source)
+        if not len(rows):  # as another process may have some
+            return tuple(part[:0] for part in self.rows_of(torch.zeros(1, dtype=torch.long)))
         return parts_of(default_collate([self.source[row] for row in rows.tolist()]))
 
-    def epoch(self, epoch: int, skip: int = 0, last: bool = True) -> Iterator[tuple[Any, ...]]:
-        """The batches of an epoch, counted from 0, but for the first `skip`."""
+    def divide(self, group: distributed.Group) -> None:
+        """Let this process have its part of the data, and the others theirs."""
+        loader = self.source if isinstance(self.source, DataLoader) else None
+        plain = loader is not None and type(loader.batch_sampler) in (BatchSampler, type(None))
+        if loader is not None and plain and type(loader.sampler) in (RandomSampler, SequentialSampler):
+            raise ValueError(
+                "every process would learn the whole DataLoader: give it a DistributedSampler, or give fit the "
+                "data set itself, which it divides among the processes"
+            )
+        self.rank, self.size = group.rank, group.size
+        if loader is not None and self.samples is not None:
+            self.samples = int(group.sums(self.samples)[0])
+
+    def epoch(
+        self, epoch: int, samples: int = 0, batches: int = 0, last: bool = True, shared: bool = True
+    ) -> Iterator[tuple[Any, ...]]:
+        """The batches of an epoch, counted from 0, but for those that were seen: so many samples, or of a
+        DataLoader so many batches. Where processes share the data, this one's part of each."""
         if isinstance(self.source, DataLoader):
+            if hasattr(self.source.sampler, "set_epoch"):
+                self.source.sampler.set_epoch(epoch)
             for number, batch in enumerate(self.source):
-                if number >= skip:
+                if number >= batches:
                     yield parts_of(batch)
             return
         assert self.samples is not None
@@ -156,8 +208,10 @@ class Batches:
         if self.kept_back:
             kept = self.kept_rows()
             order = torch.cat([order[~torch.isin(order, kept)], *([kept] if last else [])])
-        for start in range(skip * self.batch_size, len(order), self.batch_size):
-            yield self.rows_of(order[start : start + self.batch_size])
+        size = self.step_size if shared else self.batch_size
+        for start in range(samples, len(order), size):
+            rows = order[start : start + size]
+            yield self.rows_of(self.own(rows) if shared else rows)
 
 
 def sized(source: Any) -> int | None:
@@ -246,9 +300,25 @@ def concatenated(parts: list[Any]) -> Any:
 def epoch_order(samples: int, seed: int, epoch: int) -> Tensor:
     """A permutation that depends on `(seed, epoch)` alone. The pair is hashed, because neighbouring seeds and
     epochs must not share orders, as `seed + epoch` would."""
-    digest = hashlib.blake2b(f"{seed}:{epoch}".encode(), digest_size=8).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
-    return torch.randperm(samples, generator=generator)
+    return torch.randperm(samples, generator=torch.Generator().manual_seed(hashed(seed, epoch)))
+
+
+def hashed(*numbers: int) -> int:
+    """A seed."""
+    digest = hashlib.blake2b(":".join(map(str, numbers)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def padded(batches: Iterator[tuple[Any, ...]], group: distributed.Group) -> Iterator[tuple[Any, ...]]:
+    """A loader's batches, and empty ones until the other processes' loaders have ended, too."""
+    batch: tuple[Any, ...] | None = None
+    for following in itertools.chain(batches, itertools.repeat(None)):
+        if not group.sums(following is not None)[0]:
+            return
+        if following is None and batch is None:
+            raise ValueError(f"rank {group.rank}: no batch came, where other processes have some")
+        batch = tuple(part[:0] for part in batch or ()) if following is None else following
+        yield batch
 
 
 @dataclass
@@ -278,6 +348,8 @@ class Step:
     error: float
     report: Row
     samples_per_second: float
+    save_due: bool = False
+    """Whether the last checkpoint is long ago."""
 
 
 @dataclass(frozen=True)
@@ -297,10 +369,21 @@ class Fit:
         epochs: int,
         augment: Augment | None = None,
         validate: Callable[[int], Row] | None = None,
+        group: distributed.Group | None = None,
+        shard: bool = False,
     ) -> None:
         if not isinstance(epochs, int) or epochs < 1:
             raise ValueError(f"epochs must be a whole number of at least 1, got {epochs!r}")
+        if shard and group is None:
+            raise ValueError("weights are sharded among several processes: start them with torchrun")
+        if group is not None:
+            batches.divide(group)
         learner.get_ready(batches, epochs)
+        self.group, self.sharded, self.saved = group, shard, time.monotonic()
+        self.signals: list[int] = []
+        """Those that ask this process to stop."""
+        self.asked_to_stop = False
+        """Whether some process was, as all know."""
         self.learner, self.batches, self.augment, self.validate = learner, batches, augment, validate
         self.last = learner.epochs + epochs
         self.sums = EpochSums()
@@ -314,6 +397,11 @@ class Fit:
         return self.learner.epochs >= self.last
 
     @property
+    def stopping(self) -> bool:
+        """Whether to stop after this event: all processes at the same."""
+        return bool(self.signals) if self.group is None else self.asked_to_stop
+
+    @property
     def samples_left(self) -> int | None:
         """From the beginning of this epoch on."""
         whole, others = self.batches.length(True), self.batches.length(False)
@@ -322,25 +410,90 @@ class Fit:
 
     def events(self) -> Iterator[Step | EpochEnd]:
         """Go on to the end; each event comes at a moment whose position can be kept."""
-        learner = self.learner
+        learner, group = self.learner, self.group
+        if group is not None:
+            self.start_together(group)
+            if self.sharded:
+                learner.shard(group)
         while not self.done:
             sums, epoch = self.sums, learner.epochs
             augment = self.augment if learner.start_epoch(epoch, self.last - epoch) else None
             for x, *observed in self.batches_left():
                 start = time.perf_counter()
-                inputs = x if augment is None else augment(x)
-                self.torn = True
-                try:
+                with self.located():
+                    inputs = x if augment is None else self.varied(x, augment)
+                    self.torn = True
                     errors, report = learner.learn(inputs, *observed)
-                except (FloatingPointError, TypeError, ValueError) as error:
-                    raise type(error)(f"epoch {epoch + 1}, batch {sums.batches + 1}: {error}") from error
-                self.add(len(x), errors, report, time.perf_counter() - start)
+                    samples, errors, save_due = self.agreed(len(x), errors)
+                self.add(samples, errors, report, time.perf_counter() - start)
                 self.torn = False
                 error_so_far = learner.training_error(sums.errors, sums.samples)
                 rate = sums.samples / sums.seconds
                 of_samples = self.batches.length(epoch + 1 == self.last)
-                yield Step(epoch + 1, len(x), sums.samples, of_samples, error_so_far, report, rate)
+                yield Step(epoch + 1, samples, sums.samples, of_samples, error_so_far, report, rate, save_due)
             yield self.finish_epoch()
+
+    # ---- with other processes ------------------------------------------------------------------------------
+
+    def start_together(self, group: distributed.Group) -> None:
+        """Start from the very state and place of the first process."""
+        source = self.batches.source
+        few = str(list(source[1][: self.batches.batch_size])) if is_columns(source) else ""
+        plans = group.objects((self.batches.samples, self.batches.batch_size, few))
+        if len(set(plans)) > 1:
+            sizes = [f"{samples} and {size}" for samples, size, _ in plans]
+            told = (
+                f"samples and batch_size are {', '.join(sizes)}" if len(set(sizes)) > 1 else "first targets differ"
+            )
+            raise ValueError(
+                "all processes must be given the same data, which fit divides among them, and the same batch_size; "
+                f"their {told}"
+            )
+        self.learner.share(group)
+        position = group.of_first(self.position)
+        self.go_to(position)
+        self.last = int(position["last"])
+
+    @contextmanager
+    def located(self) -> Iterator[None]:
+        """What goes wrong here is told with its place."""
+        where = f"epoch {self.learner.epochs + 1}, batch {self.sums.batches + 1}"
+        try:
+            with distributed.joined(self.group):
+                yield
+        except (FloatingPointError, TypeError, ValueError) as error:
+            if self.group is not None:
+                if isinstance(error, FloatingPointError) and not self.group.first:  # as in all processes
+                    raise distributed.ElsewhereError(self.group.stopped_by(0)) from None
+                where = f"rank {self.group.rank}, {where}"
+            raise type(error)(f"{where}: {error}") from error
+        except RuntimeError as error:
+            if self.group is None:
+                raise
+            raise self.group.explained(error) from None
+
+    def agreed(self, samples: int, errors: float) -> tuple[int, float, bool]:
+        """The samples and errors of all processes, and whether to save. All stop if one is asked to."""
+        save_due = time.monotonic() - self.saved > SAVE_SECONDS
+        if self.group is not None:
+            due = self.group.first and save_due
+            sums = self.group.sums(samples, errors, due, len(self.signals))
+            samples, errors, save_due, self.asked_to_stop = int(sums[0]), sums[1], sums[2] > 0, sums[3] > 0
+        if save_due:
+            self.saved = time.monotonic()
+        return samples, errors, save_due
+
+    def varied(self, x: Any, augment: Augment) -> Any:
+        """Inputs augmented; of several processes each draws what no other one draws."""
+        if self.group is None:
+            return augment(x)
+        now = torch.get_rng_state()
+        place = self.learner.epochs, self.sums.samples, self.group.rank
+        torch.manual_seed(hashed(self.batches.seed, *place))
+        try:
+            return augment(x) if len(x) else x
+        finally:
+            torch.set_rng_state(now)
 
     def add(self, samples: int, errors: float, report: Row, seconds: float) -> None:
         """Add a batch to the sums of its epoch."""
@@ -353,7 +506,7 @@ class Fit:
         sums.curve_errors += errors
         for name, value in report.items():
             sums.reports[name] = sums.reports.get(name, 0.0) + value
-        every = math.ceil((self.batches.samples or 2**20) / self.batches.batch_size / CURVE_POINTS)
+        every = math.ceil((self.batches.samples or 2**20) / self.batches.step_size / CURVE_POINTS)
         if sums.batches % every == 0:
             self.end_curve_point()
 
@@ -367,7 +520,9 @@ class Fit:
         else:
             self.order_state = now
         epoch = self.learner.epochs
-        left = self.batches.epoch(epoch, self.sums.batches, last=epoch + 1 == self.last)
+        left = self.batches.epoch(epoch, self.sums.samples, self.sums.batches, last=epoch + 1 == self.last)
+        if self.group is not None and isinstance(self.batches.source, DataLoader):
+            left = padded(left, self.group)
         first = next(left, None)
         if self.sums.batches:
             torch.set_rng_state(now)  # what was drawn to find the place again was drawn before
@@ -390,9 +545,11 @@ class Fit:
         self.end_curve_point()
         self.torn = True
         learner.end_epoch()
+        with distributed.joined(self.group):
+            measured = self.validate(learner.epochs) if self.validate is not None else {}
         row = {
             "epoch": learner.epochs,
-            **(self.validate(learner.epochs) if self.validate is not None else {}),
+            **measured,
             "train_error": round(learner.training_error(sums.errors, sums.samples), 4),
             **learner.measures(),
             **{name: total / sums.batches for name, total in sums.reports.items()},
@@ -401,7 +558,10 @@ class Fit:
             "train_curve": [list(point) for point in sums.curve],
         }
         self.sums, self.torn = EpochSums(), False
+        if self.group is not None:
+            self.asked_to_stop = self.group.sums(len(self.signals))[0] > 0
         self.keep(row)
+        self.saved = time.monotonic()
         return EpochEnd(row)
 
     # ---- the place to go on from, as JSON -----------------------------------------------------------------

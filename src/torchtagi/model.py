@@ -23,10 +23,10 @@ from __future__ import annotations
 
 import copy
 import math
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,6 +34,7 @@ import torch
 from torch import Tensor, nn
 
 from torchtagi import checkpoint as files
+from torchtagi import distributed
 from torchtagi.checkpoint import CheckpointError
 from torchtagi.checks import as_numbers, naming_largest, place, require_finite
 from torchtagi.convert import convert
@@ -42,10 +43,12 @@ from torchtagi.gaussian import Gaussian
 from torchtagi.inference.average import STEPS, Average
 from torchtagi.inference.conditioning import CHUNK, condition
 from torchtagi.inference.prior import calibrate_prior
+from torchtagi.inference.statistics import local
 from torchtagi.inference.update import Update, writers
 from torchtagi.likelihoods.link import LabelLikelihood
 from torchtagi.likelihoods.observation import Observer
 from torchtagi.nn.affine import ConvolutionLayer
+from torchtagi.nn.layer import Layer
 from torchtagi.parameter import gaussian_parameters, ordinary_parameters
 from torchtagi.standardising import Standardiser
 
@@ -54,7 +57,6 @@ SETTLING = 4  # epochs at the end of a fit in which steps become shorter: result
 DRIFTING = 32  # an average's steps are so many times less than a horizon, or it would lag behind what drifts
 NOISE_FLOOR = 0.01  # of a learned noise, in units of ±1 codes and of standardised targets
 PREDICTION_BATCH = 200  # as fast as 1000, whose large tensors are given back to the system and fetched again
-SAVE_SECONDS = 300.0  # no more than this is lost if a fit with a checkpoint is killed
 
 
 class Model(ABC):
@@ -84,7 +86,13 @@ class Model(ABC):
     @property
     def like(self) -> Tensor:
         """A parameter, to tell dtype and device."""
-        return next(self.net.parameters())
+        first: Tensor = local(next(self.net.parameters()))
+        return first
+
+    @property
+    def sharded(self) -> bool:
+        """Whether this process keeps a part of the weights only."""
+        return self.posterior.sharded
 
     def to(self, device: torch.device | str) -> Self:
         for module in (self.net, self.likelihood, self.predicting, self.link):
@@ -144,7 +152,7 @@ class Model(ABC):
             raise ValueError(
                 f"x must have a row for each sample, got shape {tuple(numbers.shape)}; x[:, None] is one column"
             )
-        if not all(numbers.shape):
+        if not all(numbers.shape) and distributed.state.group is None:
             raise ValueError(f"x is empty, shape {tuple(numbers.shape)}: it needs at least one row and one column")
         require_finite("x", numbers.mean if isinstance(numbers, Gaussian) else numbers, self.like.dtype, source=x)
         return numbers
@@ -208,8 +216,8 @@ class Model(ABC):
     # ---- learning -------------------------------------------------------------------------------------------
 
     def get_ready(self, batches: Batches, epochs: int) -> None:
-        """Before the first epoch of a fit: fit the prior to the first inputs."""
-        if not self.calibrated:
+        """Before the first epoch of a fit: fit the prior to the first inputs, in the first of several processes."""
+        if not self.calibrated and not batches.rank:
             self.calibrate(self.prepared(self.checked_inputs(batches.first(PRIOR_INPUTS)[0])))
 
     def calibrate(self, x: Any) -> None:
@@ -240,8 +248,8 @@ class Model(ABC):
 
     def learn(self, x: Any, y: Any, weights: Any = None) -> tuple[float, Row]:
         """Learn one batch; the sum of its errors before, and a report."""
-        given, observed, *own = self.checked(x, y, weights)
-        x, y, weights = self.prepared(given), self.encoded(observed), own[0] if own else None
+        batch, sizes = distributed.together(lambda: self.batch(x, y, weights))
+        given, observed, x, y, weights = batch
         if not self.calibrated:
             self.calibrate(x)
         errors, samples, steps, report = 0.0, 0, 0, {"alpha": 0.0, "innovation": 0.0}
@@ -265,12 +273,18 @@ class Model(ABC):
                 self.average.follow()
 
         try:
+            chunk = self.chunk_size(max(sizes))
             with naming_largest(x=(given, x), y=(observed, y)):
-                condition(self.net, self.likelihood, self.posterior, x, y, self.chunk_size(len(x)), before, after)
+                condition(self.net, self.likelihood, self.posterior, x, y, chunk, before, after, sizes)
         finally:
             self.likelihood.weights = None
-        self.observations += len(x) if self.new else 0
+        self.observations += sum(sizes) if self.new else 0
         return errors, {name: total / steps for name, total in report.items()}
+
+    def batch(self, x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any, Tensor, Tensor | None]:
+        """Inputs and targets as they were given, checked, and as they are learned; weights if there are some."""
+        given, observed, *own = self.checked(x, y, weights)
+        return given, observed, self.prepared(given), self.encoded(observed), own[0] if own else None
 
     def replaces_repeats(self) -> bool:
         """Whether what is learned now takes the place of what the same observations said before."""
@@ -308,6 +322,7 @@ class Model(ABC):
         checkpoint: str | Path | None = None,
         resume: bool = False,
         seed: int | None = None,
+        shard: bool = False,
     ) -> list[Row]:
         """Learn from `(x, y)`, a `Dataset` or a `DataLoader` of such pairs, `epochs` times; returns a row an epoch.
         `(x, y, weights)` says for how many observations each sample counts.
@@ -319,18 +334,30 @@ class Model(ABC):
         was stopped goes on from it, to the bit. `seed` decides the order of the data; unless given it is drawn from
         torch's generator.
 
-        A fit that fails or is interrupted leaves the model as it was before; what it had learned is in the
-        checkpoint, which Ctrl-C writes at the end of the step.
+        Under `torchrun`, or where a default process group is there, all processes learn together: each is given all
+        data and learns its part of them, `batch_size` samples at a time (docs/distributed.md). With `shard` each
+        keeps a part of the weights only; all of them have to call `predict` and `save` from then on.
+
+        A fit that fails leaves the model as it was before. Ctrl-C ends it after the step; what was learned stays.
         """
         if resume and checkpoint is None:
             raise ValueError("resume=True needs checkpoint=PATH, the file to go on from")
+        group = distributed.start(self.like.device)
         if checkpoint is not None:
             files.require_writable(checkpoint)
-        data = self.checked(*data) if is_columns(data) else data
+        if is_columns(data) and group is None:  # of several processes each names its batch and itself
+            data = self.checked(*data)
         seed = int(torch.randint(2**62, ())) if seed is None else seed
         batches = Batches(data, batch_size, seed)
-        with self.unchanged_on_error():
-            return self.go_through(batches, epochs, augment, validation, progress, stop, checkpoint, resume)
+        with nullcontext() if shard else self.unchanged_on_error():
+            history, interrupted = self.go_through(
+                batches, epochs, augment, validation, progress, stop, checkpoint, resume, group, shard
+            )
+        self.net.eval()
+        self.likelihood.eval()
+        if interrupted:
+            raise KeyboardInterrupt
+        return history
 
     def go_through(
         self,
@@ -342,23 +369,30 @@ class Model(ABC):
         stop: Callable[[Row], bool] | None,
         checkpoint: str | Path | None,
         resume: bool,
-    ) -> list[Row]:
+        group: distributed.Group | None,
+        shard: bool,
+    ) -> tuple[list[Row], bool]:
+        """The history, and whether Ctrl-C has ended it."""
         from tqdm.auto import tqdm
 
         held_out: tuple[Any, ...] = ()
-        fit = Fit(self, batches, epochs, augment, lambda epoch: self.evaluate(*held_out) if held_out else {})
+        fit = Fit(
+            self, batches, epochs, augment, lambda epoch: self.evaluate(*held_out) if held_out else {}, group, shard
+        )
         try:
             held_out = () if validation is None else self.checked(*everything(validation))
         except (TypeError, ValueError) as error:
             raise type(error)(f"validation: {error}") from error
-        history: list[Row] = []
-        if checkpoint is not None and resume and Path(checkpoint).is_file():
-            history = self.resume(fit, checkpoint)
-        saved = time.monotonic()
-        hidden = None if progress else True  # None: where the output is no terminal
-        holding = nullcontext(lambda: None) if checkpoint is None else held_interrupt()
+        first = group is None or group.first
+
+        def history_so_far() -> list[Row]:
+            known = checkpoint is not None and resume and Path(checkpoint).is_file()
+            return self.resume(fit, checkpoint) if known and checkpoint is not None else []
+
+        history = history_so_far() if group is None else group.of_first(history_so_far)
+        hidden = None if progress and first else True  # None: where the output is no terminal
         bar = tqdm(total=fit.samples_left, initial=fit.sums.samples, unit=" samples", disable=hidden)
-        with bar, holding as release_interrupt:
+        with bar, held_interrupt() as release_interrupt:
             try:
                 for event in fit.events():
                     if isinstance(event, EpochEnd):
@@ -366,20 +400,21 @@ class Model(ABC):
                     else:
                         bar.set_postfix_str(f"epoch {event.epoch}, error {event.error:.3g}", refresh=False)
                         bar.update(event.new_samples)
-                    due = isinstance(event, EpochEnd) or time.monotonic() - saved > SAVE_SECONDS
-                    if checkpoint is not None and due:
+                    due = isinstance(event, EpochEnd) or event.save_due
+                    if checkpoint is not None and due and (first or self.sharded):
                         self.save(checkpoint, fit=fit.position(), history=history)
-                        saved = time.monotonic()
                     release_interrupt()
-                    if stop is not None and isinstance(event, EpochEnd) and stop(event.row):
-                        break
+                    if stop is not None and isinstance(event, EpochEnd):
+                        asked, row = stop, event.row
+                        if asked(row) if group is None else group.of_first(lambda: asked(row)):  # noqa: B023
+                            break
             except KeyboardInterrupt:
-                if checkpoint is not None and not fit.torn:
+                if fit.torn:
+                    raise
+                if checkpoint is not None and first and not self.sharded:
                     self.save(checkpoint, fit=fit.position(), history=history)
-                raise
-        self.net.eval()
-        self.likelihood.eval()
-        return history
+                return history, True
+        return history, False
 
     def resume(self, fit: Fit, path: str | Path) -> list[Row]:
         """Become what the file holds, and let `fit` go on from there; returns the rows so far."""
@@ -399,9 +434,17 @@ class Model(ABC):
         training = self.predicting.training
         self.predicting.eval()
         x = self.checked_inputs(x)
+        group = distributed.state.group
+        size = 1 if group is None else group.size
         try:
-            for start in range(0, len(x), PREDICTION_BATCH):
-                yield self.predicting(self.prepared(x[start : start + PREDICTION_BATCH]))
+            for start in range(0, len(x), PREDICTION_BATCH * size):
+                starts = [min(start + PREDICTION_BATCH * rank, len(x)) for rank in range(size + 1)]
+                own = slice(*starts[:2]) if group is None else slice(*starts[group.rank : group.rank + 2])
+                z = self.predicting(self.prepared(x[own]))
+                if group is not None:
+                    sizes = [end - begin for begin, end in pairwise(starts)]
+                    z = Gaussian.trusted(group.rows(z.mean, sizes), group.rows(z.variance, sizes))
+                yield z
         finally:
             self.predicting.train(training)
 
@@ -414,12 +457,42 @@ class Model(ABC):
 
     def save(self, path: str | Path, **extra: Any) -> None:
         """Write everything that this model is into one file, atomically; `load` gives it back."""
-        content = {"model": self.description(), "epochs": self.epochs, "calibrated": self.calibrated, **extra}
+        files.save(path, self.predicting, self.link, {**self.as_json(), **extra}, **self.learning_parts())
+
+    def as_json(self) -> Row:
+        """What this model is besides tensors."""
+        content: Row = {"model": self.description(), "epochs": self.epochs, "calibrated": self.calibrated}
         content["observations"], content["new"] = self.observations, self.new
         content["passes"] = self.posterior.passes.as_json()
         content["averaged"] = 0 if self.average is None else self.average.count
         content["learned"] = any(part.learned for part in gaussian_parameters([self.net]))
-        files.save(path, self.predicting, self.link, content, **self.learning_parts())
+        return content
+
+    def read_json(self, content: Row) -> None:
+        self.epochs, self.calibrated = int(content["epochs"]), bool(content["calibrated"])
+        self.observations, self.new = int(content["observations"]), bool(content["new"])
+        self.posterior.passes.read_json(content["passes"], self.like)
+        if self.average is not None:
+            self.average.count = int(content["averaged"])
+        for part in gaussian_parameters([self.net]):
+            part.learned = bool(content["learned"])
+        self.read_description(content["model"])
+
+    def share(self, group: distributed.Group) -> None:
+        """Become what the first process's model is."""
+        if self.sharded:  # in an earlier fit
+            return
+        content, keeps_prior = group.of_first(lambda: (self.as_json(), bool(self.posterior.state)))
+        if keeps_prior:
+            self.posterior.keep_prior()  # to be overwritten
+        parts = {"predicting": self.predicting, "link": self.link, **self.learning_parts()}
+        state = {f"{name}.{key}": t for name, part in parts.items() for key, t in part.state_dict().items()}
+        shapes = group.objects({key: tuple(tensor.shape) for key, tensor in state.items()})
+        if any(own != shapes[0] for own in shapes):
+            raise ValueError("all processes must fit the same model, and their networks or likelihoods differ")
+        for tensor in state.values():
+            group.share_(tensor)
+        self.read_json(content)
 
     def learning_parts(self) -> dict[str, nn.Module]:
         """What learns, where it is not what predicts, and the prior that it returns to, if it does."""
@@ -427,6 +500,23 @@ class Model(ABC):
         if self.average is None:
             return prior
         return {"learning_net": self.net, "learning_likelihood": self.likelihood, **prior}
+
+    def shard(self, group: distributed.Group) -> None:
+        """Keep a part of the weights only, of the average's and of the prior's. A layer's are gathered while it is
+        at work."""
+        from torch.distributed.device_mesh import DeviceMesh
+        from torch.distributed.fsdp import fully_shard
+
+        if self.sharded:
+            return
+        priors = [self.posterior.state[part.var] for part in self.posterior.parameters]
+        mesh = DeviceMesh.from_group(group.handle, group.device.type)
+        for net in dict.fromkeys((self.net, self.predicting)):
+            net.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+            layers = [part for part in net.modules() if isinstance(part, Layer) and gaussian_parameters([part])]
+            for part in dict.fromkeys((*layers, net)):
+                fully_shard(part, mesh=mesh, reshard_after_forward=True)
+        self.posterior.take_shards(self.net, priors)
 
     def restore(self, path: str | Path) -> Row:
         """Become what a file holds that a model like this one has saved; returns what else was saved with it."""
@@ -439,14 +529,7 @@ class Model(ABC):
             self.net.load_state_dict(self.predicting.state_dict())
             self.likelihood.load_state_dict(self.link.state_dict())
         try:
-            self.epochs, self.calibrated = int(extra["epochs"]), bool(extra["calibrated"])
-            self.observations, self.new = int(extra["observations"]), bool(extra["new"])
-            self.posterior.passes.read_json(extra["passes"], self.like)
-            if self.average is not None:
-                self.average.count = int(extra["averaged"])
-            for part in gaussian_parameters([self.net]):
-                part.learned = bool(extra["learned"])
-            self.read_description(extra["model"])
+            self.read_json(extra)
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{path}: holds a network, but not a model like this one") from error
         return extra

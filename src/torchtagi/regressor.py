@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchtagi import metrics
+from torchtagi import distributed, metrics
 from torchtagi.checks import as_numbers, naming_largest, require_finite, require_noise
 from torchtagi.fitting import Batches, Row
 from torchtagi.gaussian import Gaussian
@@ -104,7 +104,7 @@ class Regressor(Model):
 
     def get_ready(self, batches: Batches, epochs: int) -> None:
         """Find the scales of inputs and targets first."""
-        if not self.calibrated:
+        if not self.calibrated and not batches.rank:
             self.observe(*self.checked(*batches.first(SCALE_ROWS)))
             self.scale_of_x.settled = self.scale_of_y.settled = True
         self.streams = False
@@ -155,6 +155,8 @@ class Regressor(Model):
     def learn(self, x: Any, y: Any, weights: Any = None) -> tuple[float, Row]:
         if self.joint is None:
             return super().learn(x, y, weights)
+        if distributed.state.group is not None:
+            return self.learn_all_rows(distributed.state.group, x, y, weights)
         given, observed, *rest = self.checked(x, y, weights)
         x, y = self.prepared(given), self.encoded(observed)
         counts = rest[0][:, None] if rest else torch.ones_like(y[:, :1])
@@ -208,6 +210,24 @@ class Regressor(Model):
         likelihood.residual_var.copy_(grown)
         likelihood.error_var.copy_(grown)
         return float((grown / before).mean())
+
+    def shard(self, group: distributed.Group) -> None:
+        if self.joint is not None:
+            raise ValueError('a joint covariance is not sharded: use covariance="diagonal"')
+        super().shard(group)
+
+    def learn_all_rows(self, group: distributed.Group, x: Any, y: Any, weights: Any) -> tuple[float, Row]:
+        """A joint covariance has no sums to send: each process learns the rows of all."""
+        (x, y, *_, weights), sizes = distributed.together(lambda: self.batch(x, y, weights))
+
+        def rows(values: Any) -> Tensor:
+            return group.rows(torch.as_tensor(values).to(group.device), sizes)
+
+        x = Gaussian.trusted(rows(x.mean), rows(x.variance)) if isinstance(x, Gaussian) else rows(x)
+        y, weights = rows(y), None if weights is None else rows(weights)
+        with distributed.joined(None):
+            errors, report = self.learn(x, y, weights)
+        return errors if group.first else 0.0, report  # which are added up
 
     def outputs(self, x: Any) -> Iterator[Gaussian]:
         if self.joint is None or not self.joint.started:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from random_gaussians import random_gaussian
-from torchtagi import Gaussian
+from torchtagi import Gaussian, distributed
 from torchtagi import nn as tnn
 
 
@@ -139,14 +139,12 @@ def test_sync_shares_the_statistics_of_all_processes(
     halves = [whole[:2], whole[2:]]
     sent: list[Tensor] = []
 
-    def collect(everyones: list[Tensor], mine: Tensor) -> None:
-        sent.append(mine.clone())
-        for slot, statistics in zip(everyones, sent if len(sent) == 2 else [mine, mine], strict=True):
-            slot.copy_(statistics)
+    class Two(distributed.Group):
+        def stacked(self, mine: Tensor) -> Tensor:
+            sent.append(mine.clone())
+            return torch.stack(sent if len(sent) == 2 else [mine, mine])
 
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.distributed, "get_world_size", lambda *_: 2)
-    monkeypatch.setattr(torch.distributed, "all_gather", collect)
+    monkeypatch.setattr(distributed, "everybody", lambda: Two(None, 1, 2, torch.device("cpu")))
     layer = kind(3, affine=False, sync=True, correction=correction, dtype=torch.float64)
     layer(halves[0])
     layer.num_batches_tracked.zero_()

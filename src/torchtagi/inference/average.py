@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from torchtagi.compat import foreach_lerp_
+from torchtagi.inference.statistics import local
 
 STEPS = 500
 LATEST = 30  # k: results/ablation/average.jsonl
@@ -59,8 +60,8 @@ class Average:
                     if here.dtype != tensor.dtype or here.device != tensor.device:
                         here.data = here.data.to(tensor)
                     if tensor.is_floating_point():
-                        own.append(here)
-                        followed.append(tensor)
+                        own.append(local(here))
+                        followed.append(local(tensor))
                     else:
                         here.copy_(tensor)
         foreach_lerp_(own, followed, max(1 / self.steps, LATEST / (self.count + LATEST - 1)))

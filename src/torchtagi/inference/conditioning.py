@@ -7,12 +7,14 @@ on 256 correlated observations moves along a single direction, sixteen steps on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from torchtagi import distributed
 from torchtagi.checks import require_values
 from torchtagi.gaussian import Gaussian, as_gaussian
 from torchtagi.inference import direct
@@ -34,6 +36,7 @@ def condition(
     chunk: int = CHUNK,
     before: direct.Watch | None = None,
     after: Callable[[], object] | None = None,
+    sizes: Sequence[int] | None = None,
 ) -> float:
     """Update `net` with the observations y at x, `chunk` at a time; returns their loss.
 
@@ -41,16 +44,17 @@ def condition(
     `after()` is called when it has been. Where the network is a plain `Sequential` of layers, the steps do without
     autograd (see `direct`); results are the same. A single sample that would be left over joins the last chunk.
     What precedes a chunk that is refused, because of a label out of range say, has been learned.
+
+    Of processes that learn together (`distributed.joined`) each gives its own samples and gets their loss. `sizes`,
+    how many each has, says that x and y are known to be in order.
     """
     if chunk < 1:
         raise ValueError(f"chunk must be at least 1, got {chunk}")
-    require_values("x", x.mean if isinstance(x, Gaussian) else x)
-    samples = len(x)
-    if len(y) != samples:
-        raise ValueError(f"y must have as many entries as x, {samples}, got {len(y)}")
+    if sizes is None:
+        (x, y), sizes = distributed.together(lambda: checked(x, y))
     losses = []
     try:
-        for inputs, targets in chunks(x, y, chunk):
+        for inputs, targets in chunks(x, y, chunk, max(chunk_count(samples, chunk) for samples in sizes)):
             update.zero_grad()
             full = not may_pass_means(likelihood, update, inputs)
             loss = direct.learn_directly(net, likelihood, update, inputs, targets, full, before)
@@ -65,23 +69,37 @@ def condition(
     return float(sum(losses))
 
 
-def chunks(x: Inputs, y: Tensor, size: int) -> Iterator[tuple[Inputs, Tensor]]:
-    """Both in pieces of `size`; a single sample left over joins the last of them, because a batch norm finds no
+def checked(x: Inputs, y: Tensor) -> tuple[Inputs, Tensor]:
+    """Both, if they can be learned from."""
+    require_values("x", x.mean if isinstance(x, Gaussian) else x)
+    if len(y) != len(x):
+        raise ValueError(f"y must have as many entries as x, {len(x)}, got {len(y)}")
+    return x, y
+
+
+def chunk_count(samples: int, size: int) -> int:
+    """How many pieces of `size`; a single sample left over joins the last of them, because a batch norm finds no
     spread in it."""
-    samples = len(x)
-    if samples <= size:
+    return max(1, math.ceil((samples - 1) / size))
+
+
+def chunks(x: Inputs, y: Tensor, size: int, count: int | None = None) -> Iterator[tuple[Inputs, Tensor]]:
+    """Both in as many pieces as there are, or in `count`: those behind the last sample are empty."""
+    own = chunk_count(len(x), size)
+    if own == 1:
         yield x, y
-        return
-    start = 0
-    while start < samples:
-        end = start + size if samples - start - size > 1 else samples
-        yield x[start:end], y[start:end]
-        start = end
+    else:
+        for piece in range(own):
+            rows = slice(piece * size, (piece + 1) * size if piece + 1 < own else None)
+            yield x[rows], y[rows]
+    for _ in range(own, count or own):
+        yield x[:0], y[:0]
 
 
 def may_pass_means(likelihood: nn.Module, update: Update, x: Inputs) -> bool:
     return (
         update.passes.mean_pass_is_due()
+        and (update.process_group is None or distributed.state.group is not None)
         and isinstance(x, Tensor)
         and not x.requires_grad
         and torch.is_grad_enabled()

@@ -74,13 +74,25 @@ class Record:
         self.entries.append((call, curvature.ne(0).sum(dtype=own.dtype), explained.sum(), own.sum()))
         return gradient, curvature
 
+    @property
+    def samples(self) -> float:
+        return float(sum({id(call): call.samples for call, *_ in self.entries}.values()))
+
     def sums(self) -> list[Tensor]:
         """What `statistics` wants to know, as tensors: three for each message."""
         return [part for _, *parts in self.entries for part in parts]
 
     def statistics(self, numbers: Sequence[float]) -> BatchStatistics:
-        calls = {id(call): call.samples for call, *_ in self.entries}
-        return BatchStatistics(float(sum(calls.values())), *(sum(numbers[part::3]) for part in range(3)))
+        return BatchStatistics(self.samples, *(sum(numbers[part::3]) for part in range(3)))
+
+    def totals(self, like: Tensor) -> Tensor:
+        """The batch statistics of this process, in one tensor of at least single precision."""
+        wide = torch.promote_types(like.dtype, torch.float32)
+        totals = torch.zeros(len(BatchStatistics._fields), dtype=wide, device=like.device)
+        totals[0] = self.samples
+        for _, *parts in self.entries:
+            totals[1:] += torch.stack(parts)
+        return totals
 
 
 class RecordMessages(torch.autograd.Function):

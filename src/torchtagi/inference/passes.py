@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchtagi.distributed import mean_sample
 from torchtagi.gaussian import Gaussian
 from torchtagi.nn.layer import Layer
 from torchtagi.parameter import gaussian_parameters, ordinary_parameters
@@ -49,7 +50,7 @@ class Passes:
 
     def remember(self, z: Gaussian) -> None:
         """What a full pass says of the outputs' variance, one number for each output of a sample."""
-        var = z.variance.mean(0)
+        var = mean_sample(z.variance)
         known = self.output_var
         fits = known is not None and known.shape == var.shape
         self.output_var = torch.lerp(known.to(var), var, NEW_VALUE) if known is not None and fits else var

@@ -64,9 +64,10 @@ docs/maths.md has the derivation and the measurements behind the constants.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -74,10 +75,12 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from torchtagi import distributed
 from torchtagi.compat import (
     foreach_add_,
     foreach_addcmul_,
     foreach_clamp_max_,
+    foreach_copy_,
     foreach_div_,
     foreach_mul,
     has_global_optimizer_hook,
@@ -103,16 +106,18 @@ class Update(torch.optim.Optimizer):
         update.step(); update.zero_grad()
 
     `net` may be wrapped in DistributedDataParallel or sharded by `fully_shard`: pass the wrapped module, whose
-    averaged messages are summed again here. `lr` is the fraction of the messages that is applied, 1 for Bayes'
-    rule; it is there for torch's schedulers. `outputs` is the module whose output the likelihood sees, if that is
-    not
-    `net` itself: `Update(net.head, outputs=net)` updates a part of a network. `frozen` are modules between `net`
-    and that output which stay as they are, but whose uncertainty the coherent rule has to count; let messages reach
-    their means (`requires_grad`). `count_sharing=False` leaves ρ of the coherent rule at 1. `horizon` is the number
-    of samples after which what was learned has faded, none unless given; the variances at construction are the
-    prior's. `repeats=math.inf` keeps the prior at the first step, so that `update.repeats = len(data)` can say
-    later that all that comes has been learned before; `update.settling = True` then lets the variances count it as
-    new all the same, so that the steps of a last few epochs become shorter.
+    averaged messages are summed again here. One that is not wrapped learns from all processes within
+    `distributed.joined`, where its messages are summed here, with mean passes as in one process.
+
+    `lr` is the fraction of the messages that is applied, 1 for Bayes' rule; it is there for torch's schedulers.
+    `outputs` is the module whose output the likelihood sees, if that is not `net` itself: `Update(net.head,
+    outputs=net)` updates a part of a network. `frozen` are modules between `net` and that output which stay as
+    they are, but whose uncertainty the coherent rule has to count; let messages reach their means
+    (`requires_grad`). `count_sharing=False` leaves ρ of the coherent rule at 1. `horizon` is the number of samples
+    after which what was learned has faded, none unless given; the variances at construction are the prior's.
+    `repeats=math.inf` keeps the prior at the first step, so that `update.repeats = len(data)` can say later that
+    all that comes has been learned before; `update.settling = True` then lets the variances count it as new all
+    the same, so that the steps of a last few epochs become shorter.
 
     After a step `report` holds `alpha`, the fraction applied; `innovation`, the mean of r²/(v+R), near 1 where the
     predicted variance is right; `clipped` and `floored`, how many entries a bound on their mean's or variance's
@@ -163,10 +168,13 @@ class Update(torch.optim.Optimizer):
         self.settling = False  # whether variances count repeats as new, so that steps become shorter
         self.applied = False  # whether the messages that are there have been applied
         self.record = Record()
-        possible = rule == "coherent" and self.process_group is None and not self.frozen and outputs in (None, net)
+        self.flat: Tensor | None = None  # what `sum_messages` sends
+        wrapped = self.process_group is not None and not self.sharded
+        possible = rule == "coherent" and not wrapped and not self.frozen and outputs in (None, net)
         self.passes = Passes(possible and allows_mean_passes(net))
         handle = (net if outputs is None else outputs).register_forward_hook(OutputHook(self))
         weakref.finalize(self, handle.remove)
+        self.output_hook = handle
         live_updates.add(self)
         watch_other_optimizers()
 
@@ -182,6 +190,17 @@ class Update(torch.optim.Optimizer):
             self.state[var]["prior"] = var.detach().clone()
             if self.repeats is not None:
                 self.state[var]["prior_mean"] = mean.detach().clone()
+
+    def take_shards(self, net: nn.Module, priors: Sequence[dict[str, Tensor]]) -> None:
+        """Go on with a network that `fully_shard` has divided since; its priors are divided alike."""
+        self.process_group, self.sharded, self.averaged_over = parallelism(net)
+        hooks, own = net._forward_hooks, self.output_hook.id
+        hooks[own] = hooks.pop(own)  # behind those of `fully_shard`, which warn of the views that it returns
+        self.param_groups[0]["params"] = self.tensors
+        self.state.clear()
+        for part, prior in zip(self.parameters, priors, strict=True):
+            if prior:
+                self.state[part.var] = {name: sharded_as(part.var, tensor) for name, tensor in prior.items()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's; without a prior in the state the one that is kept already stays."""
@@ -267,11 +286,13 @@ class Update(torch.optim.Optimizer):
     def apply_messages(self, full: bool = True) -> None:
         """Those of a full pass, or of a mean pass."""
         lr = require_fraction(self.param_groups[0]["lr"])
+        group = distributed.state.group if self.process_group is None else None
+        of_batch = self.record.sums() if group is None else self.sum_messages(group)
         weights = Statistics(self.parameters, full, self.sharded, self.averaged_over)
         if not weights.means and not self.sharded:
             self.explain_no_messages()
         # a sharded process whose shards are all empty still has its share in the sums
-        batch, q, q_frozen, shared = self.gather(weights)
+        batch, q, q_frozen, shared = self.gather(weights, of_batch)
         if not math.isfinite(sum(batch) + q + q_frozen):
             raise FloatingPointError(
                 "the messages are not finite, so no parameter was changed: an input or a target is far "
@@ -330,7 +351,30 @@ class Update(torch.optim.Optimizer):
             writers[part] = weakref.ref(self)
             part.learned = True
 
-    def gather(self, weights: Statistics) -> tuple[BatchStatistics, float, float, list[float]]:
+    def sum_messages(self, group: distributed.Group) -> list[Tensor]:
+        """The messages of all processes in the place of this one's, and the batch statistics of all. They go
+        together, in one tensor; docs/distributed.md says why."""
+        frozen = [part.mean for part in self.frozen]
+        means, variances = ([part.pair()[which] for part in self.parameters] for which in range(2))
+        tensors = [tensor for tensor in (*means, *frozen, *variances) if tensor.grad is not None]
+        statistics = self.record.totals(self.tensors[0])
+        ends = list(itertools.accumulate((tensor.numel() for tensor in tensors), initial=len(statistics)))
+        if self.flat is None or self.flat.numel() < ends[-1] or self.flat.device != statistics.device:
+            with torch.inference_mode(False):  # where it may be written to in later steps
+                self.flat = statistics.new_empty(ends[-1])
+        flat = self.flat[: ends[-1]]
+        flat[: len(statistics)] = statistics
+        # as the parameter lies in memory, on every process alike, whatever its own message looks like
+        pieces = [flat.as_strided(t.shape, dense(t), end) for t, end in zip(tensors, ends, strict=False)]
+        foreach_copy_(pieces, [tensor.grad for tensor in tensors if tensor.grad is not None])
+        group.sum_(flat)
+        for tensor, piece in zip(tensors, pieces, strict=True):
+            tensor.grad = piece.to(tensor.dtype)
+        return list(flat[: len(statistics)])
+
+    def gather(
+        self, weights: Statistics, of_batch: list[Tensor]
+    ) -> tuple[BatchStatistics, float, float, list[float]]:
         """Batch statistics, q, q_frozen, and what `sharing_factors` needs, over everything the messages came from:
         micro-batches and processes."""
         if not self.record.entries:
@@ -338,10 +382,12 @@ class Update(torch.optim.Optimizer):
                 "there are messages on the parameters, but none came through the output of the module given "
                 "to Update: call that module itself, or name the one you call with outputs=..."
             )
-        of_batch, of_frozen = self.record.sums(), squared_length(self.frozen, self.sharded)
+        of_frozen = squared_length(self.frozen, self.sharded)
         numbers = read([*of_batch, *of_frozen, *weights.sums()])
         ends = len(of_batch), len(of_batch) + len(of_frozen)
-        batch = self.record.statistics(numbers[: ends[0]])
+        alone = distributed.state.group is None or self.process_group is not None
+        own = numbers[: ends[0]]
+        batch = self.record.statistics(own) if alone else BatchStatistics(*own)
         weights.take_sums(numbers[ends[1] :])
         of_weights = [weights.length, sum(numbers[slice(*ends)]) * self.averaged_over**2]
         if weights.full and self.count_sharing and weights.shared:
@@ -447,6 +493,20 @@ def replace_nonpositive(variances: Iterable[Tensor], value: float) -> int:
         count += int(dead.sum())
         var.masked_fill_(dead, value)
     return count
+
+
+def dense(tensor: Tensor) -> tuple[int, ...]:
+    """Its strides, or those of a contiguous one where it has gaps."""
+    layouts = (torch.contiguous_format, *((torch.channels_last,) if tensor.ndim == 4 else ()))
+    if any(tensor.is_contiguous(memory_format=layout) for layout in layouts):
+        return tensor.stride()
+    return torch.empty(tensor.shape, device="meta").stride()
+
+
+def sharded_as(like: Any, tensor: Tensor) -> Tensor:
+    from torch.distributed.tensor import distribute_tensor  # a fifth of a second, for those who shard
+
+    return distribute_tensor(tensor, like.device_mesh, like.placements)
 
 
 def parallelism(net: nn.Module) -> tuple[Any, bool, int]:

@@ -74,7 +74,7 @@ class HeteroscedasticRegression(Observer):
         signal, noise = pairs(require_output("z", z))
         if y.shape != signal.shape:
             raise ValueError(f"y must have shape {tuple(signal.shape)}, half the outputs, got {tuple(y.shape)}")
-        smallest = noise.mean.min().item()
+        smallest = noise.mean.min().item() if noise.mean.numel() else 1.0
         if not (smallest > 0 and math.isfinite(smallest)):
             raise ValueError(
                 f"the noise variance, every second output, must be positive, got {smallest}: end the network "

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchtagi import distributed
 from torchtagi.gaussian import Gaussian
 from torchtagi.likelihoods.observation import Likelihood, Message
 
@@ -77,9 +78,12 @@ class LabelLikelihood(Likelihood):
         margins = z.mean / (scales * z.variance + noise_var).sqrt()
         log_probs, count = self.log_prob_at(margins, labels), float(len(labels))
         if self.weights is not None:
-            shares, count = self.weights / self.weights.mean(), self.weights.sum().item()
-            log_probs = log_probs * shares.to(log_probs)
-        scores = -log_probs.mean(-1).to(self.link_scores.dtype)
+            log_probs, count = log_probs * self.weights.to(log_probs), self.weights.sum().item()
+        total = log_probs.sum(-1)
+        if distributed.state.group is not None:
+            total, counts = distributed.everyones(total, total.new_tensor(count))
+            count = counts.item()
+        scores = -(total / count).to(self.link_scores.dtype)
         if not bool(torch.isfinite(scores).all()):  # an output far out of range says nothing of the link
             return
         if not new:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from torchtagi import distributed
 from torchtagi.checks import require_floating, require_positive
 from torchtagi.gaussian import Gaussian
 
@@ -129,8 +130,8 @@ class Likelihood(Observer):
     `likelihood.predict(z)`        what will be observed, with its uncertainty
     `likelihood.log_prob(z, y)`    log-probability of held-out data, one number a sample
 
-    `learn_noise=True` learns the noise from the errors in training; `noise_std` is then its floor. Of several
-    processes each learns it from its own share of the data.
+    `learn_noise=True` learns the noise from the errors in training; `noise_std` is then its floor. Processes that
+    learn together (`distributed.joined`) learn one noise; others each their own.
     """
 
     noise_var: Tensor
@@ -205,12 +206,9 @@ class Likelihood(Observer):
         if self.weights is not None:
             seen = seen * self.weights_like(seen)
         axes = tuple(range(square.ndim - noise_var.ndim))
-        count = seen.sum(axes)
-
-        def mean(values: Tensor) -> Tensor:
-            return (torch.where(seen > 0, values * seen, 0.0).sum(axes) / count).to(noise_var.dtype)
-
-        error_var, own_var = mean(square), mean(z.variance)
+        sums = [torch.where(seen > 0, values * seen, 0.0).sum(axes) for values in (square, z.variance)]
+        count, *sums = distributed.everyones(seen.sum(axes), *sums)
+        error_var, own_var = ((total / count).to(noise_var.dtype) for total in sums)
         # A square may overflow where the error does not, and there may be no observation: neither says anything.
         finite = torch.isfinite(error_var - own_var)
         batch_var = torch.where(finite, error_var - own_var, self.residual_var)
@@ -218,7 +216,7 @@ class Likelihood(Observer):
         own_var = torch.where(finite, own_var, self.own_var)
         self.errors_seen += count
         window = (self.errors_seen / 2).clamp(FIRST_WINDOW, NOISE_WINDOW)
-        share = (count / window).clamp(max=1)
+        share = (count / window).clamp(max=1).to(noise_var.dtype)
         self.residual_var.lerp_(batch_var, share)
         self.error_var.lerp_(error_var, share)
         self.own_var.lerp_(own_var, share)
@@ -257,7 +255,7 @@ def require_targets(y: object) -> Tensor | None:
 def require_output(name: str, z: object, width: int | None = None) -> Gaussian:
     if not isinstance(z, Gaussian):
         raise TypeError(f"{name} must be a network's output, a Gaussian, got {type(z).__name__}")
-    if z.mean.numel() == 0:
+    if z.mean.numel() == 0 and distributed.state.group is None:
         raise ValueError(f"{name} is empty: shape {tuple(z.shape)}")
     if width is not None and (z.ndim != 2 or z.shape[1] != width):
         raise ValueError(f"{name} must have shape (N, {width}), got {tuple(z.shape)}")

@@ -28,14 +28,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor
-from torch import distributed as dist
 from torch.nn import functional
 
+from torchtagi import distributed
 from torchtagi.gaussian import Gaussian, as_gaussian
 from torchtagi.nn import mean_pass
 from torchtagi.nn.layer import Layer, Place, apply_function, require_sizes
@@ -51,13 +51,13 @@ class Pool:
     dims: tuple[int, ...]
     count: float
     divisor: float  # count − correction
-    shared: bool  # among all processes
+    group: distributed.Group | None  # the processes whose units they are
 
     def answer(self, message: Tensor, unit: Tensor) -> Tensor:
         """u − Σu/A − â Σ(u â)/(A − correction)"""
         sums = torch.stack([message.sum(self.dims, keepdim=True), (message * unit).sum(self.dims, keepdim=True)])
-        if self.shared:
-            dist.all_reduce(sums)
+        if self.group is not None:
+            self.group.sum_(sums)
         return torch.addcmul(message - sums[0] / self.count, unit, sums[1] / -self.divisor)
 
 
@@ -110,6 +110,22 @@ class NormMoments(torch.autograd.Function):
         return dx, dx_var, None, None, dweight, dweight_var, dbias, dbias_var, None
 
 
+class Normalised(torch.autograd.Function):
+    """â of means, for torch's autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, mean: Tensor, centre: Tensor, scale: Tensor, pool: Pool) -> Tensor:
+        unit = torch.addcmul(-centre * scale, mean, scale)
+        ctx.save_for_backward(unit, scale)
+        ctx.pool = replace(pool, divisor=pool.count)
+        return unit
+
+    @staticmethod
+    def backward(ctx: Any, message: Tensor) -> tuple[Tensor | None, ...]:
+        unit, scale = ctx.saved_tensors
+        return ctx.pool.answer(message, unit) * scale, None, None, None
+
+
 class Norm(Layer):
     """Shared by both norms, which take two arguments beside torch's own:
 
@@ -117,7 +133,6 @@ class Norm(Layer):
     `differentiate_statistics` lets the message know that they move with the units; False holds them (eq. 5).
     """
 
-    sync = False
     variance_share: Tensor
     """ρ of the last full pass in training."""
     eps: float
@@ -147,31 +162,36 @@ class Norm(Layer):
         """μ and σ² to normalise by, and the units they are of; None if they are given."""
         return self.mixture(x)
 
+    def pooled_over(self) -> distributed.Group | None:
+        """The processes whose units are normalised together with this one's."""
+        return None
+
     def mixture(self, x: Gaussian) -> tuple[Tensor, Tensor, Pool]:
         """μ and σ² of eq. 3. A single unit has no spread of its own to divide: the divisor is one at least."""
         dims, _ = self.layout(x.ndim)
+        group = self.pooled_over()
         centre = x.mean.mean(dims, keepdim=True)
         spread = (x.mean - centre).square_().sum(dims, keepdim=True)
         own_var = torch.zeros_like(spread) if x.var is None else x.var.sum(dims, keepdim=True)
-        count = x.mean.numel() / centre.numel()
-        shared = self.sync and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-        if shared:
+        count = float(math.prod(x.mean.shape[dim] for dim in dims))
+        if group is not None:
+            centre = centre if count else torch.zeros_like(centre)  # of no samples
             mine = torch.stack([torch.full_like(centre, count), centre, spread, own_var])
-            everyones = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-            dist.all_gather(everyones, mine)
-            counts, centres, spreads, own_vars = torch.stack(everyones).unbind(1)
+            counts, centres, spreads, own_vars = group.stacked(mine).unbind(1)
             count = float(counts.select(2, 0).sum())
             centre = (counts * centres).sum(0) / count
             spread = spreads.sum(0) + (counts * (centres - centre).square()).sum(0)
             own_var = own_vars.sum(0)
         if x.var is not None:
             if self.training and not spread.requires_grad:
-                own, others = (part.flatten() if self.share_shape() else part.sum() for part in (own_var, spread))
+                own, others = own_var.flatten(), spread.flatten()
+                if not self.share_shape():
+                    own, others = distributed.everyones(own.sum(), others.sum())
                 tiny = torch.finfo(spread.dtype).tiny
                 self.variance_share.copy_((own / others.clamp_min(tiny)).clamp_max(LARGEST_SHARE))
             spread = spread + own_var
         divisor = max(count - self.correction, 1)
-        return centre, spread / divisor, Pool(dims, count, divisor, shared)
+        return centre, spread / divisor, Pool(dims, count, divisor, group)
 
     def normalised_means(self, mean: Tensor) -> Tensor:
         """A mean pass, by torch's own norm."""
@@ -248,7 +268,8 @@ class BatchNorm(Norm):
     `use_running` normalises with the running statistics in training too (after this batch is mixed in), as the
                   authors' code does: batches of different kinds, real and generated images say, then share one
                   scale instead of each being centred on its own.
-    `sync`        shares the batch statistics among all processes of the default group.
+    `sync`        shares the batch statistics among all processes of the default group. Those that learn together
+                  (`distributed.joined`) share them anyway.
     The running statistics start as a copy of the first batch's; without a `momentum` they are those of all batches.
     """
 
@@ -301,8 +322,37 @@ class BatchNorm(Norm):
     def share_shape(self) -> tuple[int, ...]:
         return (self.num_features,)
 
+    def pooled_over(self) -> distributed.Group | None:
+        if self.training and distributed.state.group is not None:
+            return distributed.state.group
+        return distributed.everybody() if self.sync else None
+
+    def pooled_means(self, mean: Tensor) -> Tensor:
+        """A mean pass over units of several processes: what torch's own batch norm does with those of one."""
+        with torch.no_grad():
+            centre, variance, pool = self.mixture(Gaussian.trusted(mean, None))
+            variance = variance * (pool.divisor / pool.count)
+        self.require_spread(pool.count)
+        weight, bias, scale = self.affine_means(pool.count)
+        if self.track_running_stats:
+            with torch.no_grad():
+                self.follow_statistics(centre.flatten(), variance.flatten() / scale.square())
+        if self.use_running:
+            return self.by_running_statistics(mean, bias)
+        _, shape = self.layout(mean.ndim)
+        unit: Tensor = Normalised.apply(mean, centre, torch.rsqrt(variance + self.eps), pool)
+        out = unit * weight.view(shape)
+        return out if bias is None else out + bias.view(shape)
+
+    def by_running_statistics(self, mean: Tensor, bias: Tensor | None) -> Tensor:
+        running = self.running_mean.clone(), self.running_var.clone()  # which a later pass changes in place
+        own = None if self.weight is None else self.weight.mean
+        return functional.batch_norm(mean, *running, own, bias, False, 0.0, self.eps)
+
     def normalised_means(self, mean: Tensor) -> Tensor:
         """Running statistics follow as in a full pass."""
+        if self.training and self.pooled_over() is not None:
+            return self.pooled_means(mean)
         count = mean.numel() / self.num_features
         self.require_spread(count)
         weight, bias, scale = self.affine_means(count)
@@ -317,9 +367,7 @@ class BatchNorm(Norm):
             with torch.no_grad():
                 var, centre = torch.var_mean(mean, self.layout(mean.ndim)[0], correction=0)
                 self.follow_statistics(centre, var / scale.square())
-        running = self.running_mean.clone(), self.running_var.clone()  # which a later pass changes in place
-        own = None if self.weight is None else self.weight.mean
-        return functional.batch_norm(mean, *running, own, bias, False, 0.0, self.eps)
+        return self.by_running_statistics(mean, bias)
 
     def require_spread(self, count: float) -> None:
         if count == 1 and self.training and not self.use_running:

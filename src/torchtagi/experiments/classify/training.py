@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from torchtagi import distributed
 from torchtagi.experiments import data
 from torchtagi.experiments.classify.tasks import find_task
 from torchtagi.experiments.runs.config import check_device
@@ -28,7 +29,8 @@ class Training(RunTraining):
         self.train, self.test = (half.to(config.device, torch.channels_last) for half in (sets.train, sets.test))
         batches = Batches((self.train.images, self.train.labels), config.batch_size, config.seed)
         augment = find_task(config.task).augment if config.augment else None
-        super().__init__(config.build(self.train), batches, config.epochs, augment, self.measured)
+        group = distributed.everybody()
+        super().__init__(config.build(self.train), batches, config.epochs, augment, self.measured, group)
 
     def load_checkpoint(self, run: Run) -> Row:
         extra: Row = self.learner.restore(run.checkpoint)
@@ -36,6 +38,12 @@ class Training(RunTraining):
 
     def write_checkpoint(self, run: Run, position: Row) -> None:
         self.learner.save(run.checkpoint, fit=position)
+
+    def save(self) -> None:
+        if self.run is None and self.sharded:  # what the first process writes
+            self.learner.save("", fit={})
+        else:
+            super().save()
 
     def measured(self, epoch: int) -> Row:
         """What an epoch's row says of the test set, if anything: of few training images, which are learned sooner

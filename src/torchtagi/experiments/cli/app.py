@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from torchtagi import __version__
+from torchtagi import __version__, distributed
 from torchtagi.experiments.cli.compare import compare, sweep
 from torchtagi.experiments.cli.evaluate import evaluate, report
 from torchtagi.experiments.cli.gan import gan
@@ -47,6 +47,8 @@ def options(
     ] = False,
 ) -> None:
     """Bayesian neural networks by closed-form Gaussian inference (TAGI)."""
+    if distributed.launched() and context.invoked_subcommand != "train":
+        raise ValueError("torchrun is for tagi train: the other commands run in one process")
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -60,6 +62,8 @@ def run(arguments: list[str] | None = None) -> int:
     except UsageError as error:
         asked = error.ctx.command_path if error.ctx else "tagi"
         return fail(f"{error.format_message()} ({asked} --help)", code=2)
+    except distributed.ElsewhereError:
+        return 1  # it has been told where it happened
     except Exception as error:
         if os.environ.get("TAGI_DEBUG"):
             raise

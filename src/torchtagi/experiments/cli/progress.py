@@ -2,6 +2,7 @@
 
 import dataclasses
 import signal
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from torchtagi import distributed
 from torchtagi.experiments import data
 from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.cli.shared import console, say, value_table
@@ -20,7 +22,7 @@ from torchtagi.experiments.jobs.records import complete
 from torchtagi.experiments.report.measures import described, epochs, shown
 from torchtagi.experiments.report.page import write_report
 from torchtagi.experiments.runs.config import RunConfig
-from torchtagi.experiments.runs.folder import Row, Run, RunError, check_free, locked
+from torchtagi.experiments.runs.folder import CONFIG, Row, Run, RunError, check_free, locked
 from torchtagi.experiments.runs.training import RunTraining
 from torchtagi.fitting import EpochEnd, Step
 
@@ -37,11 +39,12 @@ class Interrupted(Exception):
 @contextmanager
 def interruptible() -> Iterator[list[int]]:
     """Ctrl-C, SIGTERM and SIGHUP are entered in a list, to stop at the next safe moment; a second one stops at
-    once. Under nohup a closed terminal must not stop the run."""
+    once, but for `torchrun`, which hands on what the terminal sends anyway. Under nohup a closed terminal must not
+    stop the run."""
     received: list[int] = []
 
     def receive(number: int, frame: FrameType | None) -> None:
-        if received:
+        if received and not distributed.launched():
             raise KeyboardInterrupt
         received.append(number)
 
@@ -77,7 +80,8 @@ def load_sets(name: str) -> data.TrainTest:
 
 def progress_bar(unit: str, total: int | None = None) -> tqdm:
     """For terminals only; it leaves no line behind."""
-    shown_in: Any = {"file": console.file, "disable": not console.is_terminal, "dynamic_ncols": True}
+    hidden = console.quiet or not console.is_terminal
+    shown_in: Any = {"file": console.file, "disable": hidden, "dynamic_ncols": True}
     return tqdm(total=total, unit=unit, unit_scale=total is None, leave=False, **shown_in)
 
 
@@ -109,12 +113,32 @@ class Kind:
     columns: Mapping[str, str]
 
     def run(
-        self, config: Any, sets: str, given: Row, out: Path | None, resume: bool, overwrite: bool, report: bool
+        self,
+        config: Any,
+        sets: str,
+        given: Row,
+        out: Path | None,
+        resume: bool,
+        overwrite: bool,
+        report: bool,
+        shard: bool = False,
     ) -> None:
         """Train what `config` says on the data `sets`, or go on with it, and show how it goes and ends."""
         if resume and overwrite:
             raise RunError("--resume continues a run, --overwrite replaces it: give one of them")
         folder = out or Path("runs") / config.name
+        group = distributed.start(config.device)
+        again = group is not None and any(group.objects(distributed.restarts()))  # on one machine or another
+        if shard and group is None:
+            raise RunError("--shard is for several processes: torchrun --nproc-per-node N -m torchtagi train …")
+        if group is not None and not group.first:
+            console.quiet = True
+            follower = self.training(group.of_first(lambda: config), sets=load_sets(sets))
+            follower.sharded = shard
+            self.show_progress(follower, "")
+            return
+        if again and (folder / CONFIG).is_file():
+            resume, overwrite = True, False
         with locked(folder):
             if resume:
                 training = self.resumed(folder, config, sets, given)
@@ -123,8 +147,13 @@ class Kind:
                 check_free(folder, overwrite)
                 training = self.training(config, sets=load_sets(sets))
                 training.run = Run.create(folder, config.as_json(), overwrite)
+            if group is not None:
+                group.of_first(lambda: training.config)
+                training.sharded = shard
             self.show_start(training, folder)
-            if not training.done:
+            if training.done:
+                deque(training.events(), 0)  # other processes are told so
+            else:
                 self.show_progress(training, f"tagi {self.command} {config.task} --out {folder} --resume")
             run = training.run
             assert run is not None
@@ -151,6 +180,7 @@ class Kind:
         console.print(
             f"{config.task} · {config.network} · {config.setting} · seed {config.seed}: "
             f"{len(training.train):,} images, batches of {config.batch_size}"
+            + ("" if training.group is None else f" in each of {training.group.size} processes")
         )
         console.print(f"run folder: {folder}")
         if training.done:
@@ -162,6 +192,7 @@ class Kind:
         """Train to the end. A signal stops it with a checkpoint; `again` is the command that continues."""
         console.print(" ".join(f"{head:>8}" for head in self.columns.values()), style="dim")
         with interruptible() as received, progress_bar(" images", len(training.train)) as bar:
+            training.signals = received
             for event in training.events():
                 if isinstance(event, EpochEnd):
                     bar.clear()
@@ -171,13 +202,14 @@ class Kind:
                     bar.set_description(f"epoch {event.epoch}/{training.config.epochs}", refresh=False)
                     bar.set_postfix_str(self.state(event), refresh=False)
                     bar.update(event.samples - bar.n)
-                if received:
-                    if isinstance(event, Step):
-                        training.save()
+                writes = training.run is not None or training.sharded
+                if isinstance(event, Step) and (training.stopping or event.save_due) and writes:
+                    training.save()
+                if training.stopping:
                     break
-        if received:
+        if training.stopping:
             console.print(f"stopped {place_of(training)}; the checkpoint is written. Go on with: {again}")
-            raise Interrupted(128 + received[0])
+            raise Interrupted(128 + (received or [signal.SIGTERM])[0])
 
 
 def place_of(training: RunTraining) -> str:

@@ -35,8 +35,13 @@ def train(
     resume: shared.Resume = False,
     overwrite: shared.Overwrite = False,
     report: shared.ReportPage = True,
+    shard: Annotated[
+        bool, typer.Option("--shard", help="Of several processes each keeps a part of the weights only.")
+    ] = False,
 ) -> None:
     """Train a classifier; Ctrl-C stops it cleanly, --resume continues it exactly.
+
+    On several processes: torchrun --nproc-per-node N -m torchtagi train …; a step takes a batch from each of them.
 
     From the second epoch on images are varied at random: digits are shifted, CIFAR-10 is cropped and mirrored. With
     --paper for ResNet18 only, from the first epoch on.
@@ -46,7 +51,7 @@ def train(
         raise ValueError(f"{task} is a GAN: tagi gan {task}")
     config = configure(task, paper=paper, **given)
     kind = Kind("train", Training, progress_state, EPOCH_COLUMNS["classifier"])
-    kind.run(config, task, given, out, resume, overwrite, report)
+    kind.run(config, task, given, out, resume, overwrite, report, shard)
 
 
 def progress_state(step: Step) -> str:

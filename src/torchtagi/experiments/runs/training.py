@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from typing import Any, Self
 
 from torchtagi.checkpoint import CheckpointError
+from torchtagi.distributed import Group
 from torchtagi.experiments import data
 from torchtagi.experiments.runs.config import RunConfig
 from torchtagi.experiments.runs.folder import Row, Run, RunError
@@ -26,6 +27,11 @@ class EpochLearner:
 
     def get_ready(self, batches: Batches, epochs: int) -> None:
         pass
+
+    def share(self, group: Group) -> None:
+        raise RunError("only TAGI's classifiers learn on several processes")
+
+    shard = share
 
     def end_epoch(self) -> None:
         self.epochs += 1
@@ -91,4 +97,5 @@ class RunTraining(Fit):
     def keep(self, row: Row) -> None:
         if self.run is not None:
             self.run.add_metrics(row)
+        if self.run is not None or self.sharded:
             self.save()
