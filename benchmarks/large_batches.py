@@ -34,7 +34,7 @@ from torchtagi.inference.conditioning import condition
 from torchtagi.nn.mean_pass import mean_pass
 
 FILE = Path(__file__).parents[1] / "results" / "ablation" / "large_batches.jsonl"
-RATES = (1e-4, 3e-4, 1e-3, 3e-3)  # of Adam
+RATES = (3e-4, 1e-3, 3e-3, 1e-2)  # of Adam
 TEST_BATCH = 500
 OUTPUT_BOUND = tagi.Update.output_bound
 
