@@ -354,7 +354,7 @@ MESSAGES = {
         0,
         r"ValueError: rank 0, epoch 1, batch 2: x must be finite; got inf at index \[3, 0, 1, 2\]",
     ),
-    "a label": (1, r"ValueError: rank 1, epoch 1, batch \d: labels must lie in 0..2, got 7"),
+    "a label": (1, r"ValueError: rank 1, epoch 1, batch \d: labels must lie in 0..2, got 7 at row \d"),
     "a number": (0, r"FloatingPointError: rank 0, epoch 1, batch 2: the messages are not finite, .*"),
 }
 

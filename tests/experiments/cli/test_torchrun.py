@@ -25,6 +25,7 @@ from torchtagi.experiments.cli import app
 from torchtagi.experiments.runs.folder import Run
 from torchtagi.fitting import EpochEnd
 
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # by torch's agent, from then on
 KILLS = int(os.environ.get("TAGI_KILLS", "3"))  # more of them once in a while
 SETTING = {"epochs": max(KILLS, 3), "samples": 240, "test_samples": 40, "batch_size": 8, "threads": 1}
 
@@ -55,7 +56,12 @@ def launch(folder: Path, kills: int, restarts: int) -> None:
         *(1, 1, 2), run_id="test", rdzv_backend="c10d", rdzv_endpoint="localhost:0", start_method="forkserver"
     )
     config.max_restarts, config.monitor_interval = restarts, 0.05
-    elastic_launch(config, train)(folder, kills)
+    handlers = {number: signal.getsignal(number) for number in HANDLED}
+    try:
+        elastic_launch(config, train)(folder, kills)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def stop_midway(folder: Path, stop: bool, *more: str) -> int:
