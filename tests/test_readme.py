@@ -24,12 +24,14 @@ def test_code_blocks_run_and_learn(tmp_path, monkeypatch):
     run(1)
     assert 0.9 < names["inside"] <= 1, "95 % intervals hold about that share of the data"
     run(2)
+    assert (names["std"] > 0).all()
+    run(3)
     assert names["report"]["innovation"] >= 0
     assert (tmp_path / "model.safetensors").is_file()
-    run(3)
-    assert names["z"].shape == (5, 2)
     run(4)
-    assert names["loss"].isfinite()
+    assert names["z"].shape == (5, 2)
     run(5)
+    assert names["loss"].isfinite()
+    run(6)
     trained, net = names["trained"], names["net"]
     assert torch.equal(net[0].weight.mean, trained[0].weight)
