@@ -67,15 +67,13 @@ from torchtagi.nn.norm import BatchNorm2d
 from torchtagi.parameter import GaussianParameter, gaussian_parameters
 
 CHUNK = 64  # conditioning is joint, so only the linearisation asks for small chunks: results/ablation/joint.jsonl
-LARGEST = 1_500  # weights up to which `auto` takes it: docs/measurements.md has the times
+LARGEST = 1_500  # weights up to which `auto` takes it: 36 MB then
 GUESS = 10  # observations that the first guess of a learned noise counts for
 CHANCE = 8.0  # of one observation, λ is above 9 in 3 of 1,000 cases
 STEPS, SIGNIFICANT, SPEED = 50, 1.5, 2.0  # of drift: W, the standard deviations, and the 2 in f
 MOST_FADED = 0.02  # of what was learned, with one observation
 FADED = 0.25  # the share of the prior that may fade under a horizon until it is put back
-NOISE_FLOOR = (
-    1e-3  # of a learned noise, in units of standardised targets; float64 bears less than the diagonal does
-)
+NOISE_FLOOR = 1e-3  # of a learned noise, of standardised targets: float64 bears less than the diagonal does
 ITERATIONS, CLOSE = 20, 1e-3  # of the noise's fixed point at the end of a fit
 
 

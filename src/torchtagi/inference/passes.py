@@ -27,7 +27,7 @@ from torchtagi.parameter import gaussian_parameters, ordinary_parameters
 
 SMALL = 10_000  # weights
 LONGEST = 8  # steps from a full pass to the next
-GROWTH = 128  # steps after which a gap is one step longer: results/ablation/passes.jsonl
+GROWTH = 128  # steps after which a gap is one step longer; how little is lost: results/ablation/passes.jsonl
 OFTEN = 16  # full passes while as many samples come as a horizon remembers, or as come again
 NEW_VALUE = 0.5  # the weight of a full pass in the outputs' remembered variance
 
