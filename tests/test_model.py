@@ -152,11 +152,11 @@ def test_fit_is_the_lower_floors_own_steps() -> None:
     x, y = blobs(64)
     model = classifier()
     torch.manual_seed(0)
-    net = small_net(outputs=4 if model.likelihood.outputs == 4 else model.likelihood.outputs)
+    net = small_net(outputs=3)
     net.load_state_dict(model.net.state_dict())
     order = epoch_order(64, 5, 0)
     calibrate_prior(net, x[order[:16]])
-    likelihood = tagi.HierarchicalClassification(3, noise_std=0.01, learn_noise=True)
+    likelihood = tagi.OneVsRest(3, noise_std=0.01, learn_noise=True)
     update = tagi.Update(net)
     for rows in order.split(16):
         condition(net, likelihood, update, x[rows], y[rows])
@@ -570,7 +570,7 @@ def test_ordinary_layers_in_front_stay_as_they_are() -> None:
     assert model.evaluate(x, y)["error"] < 15
 
 
-def test_samples_kept_back_are_shown_at_the_end_of_the_last_epoch_alone() -> None:
+def test_samples_kept_back_are_shown_at_the_end_of_whole_epochs_alone() -> None:
     x = torch.arange(200)
     batches = Batches((x, x), 16, seed=3)
     batches.keep_back(0.1, 100)
@@ -580,7 +580,7 @@ def test_samples_kept_back_are_shown_at_the_end_of_the_last_epoch_alone() -> Non
     assert len(kept) == 20
     assert batches.kept(15, 10)[0].tolist() == [*batches.kept(15, 5)[0].tolist(), *batches.kept(0, 5)[0].tolist()]
     for epoch, last in ((0, False), (1, False), (2, True)):
-        shown = torch.cat([inputs for inputs, _ in batches.epoch(epoch, last=last)]).tolist()
+        shown = torch.cat([inputs for inputs, _ in batches.epoch(epoch, whole=last)]).tolist()
         assert len(shown) == batches.length(last) == 180 + 20 * last
         assert set(shown[:180]) == set(x.tolist()) - kept
         assert set(shown[180:]) == (kept if last else set())

@@ -11,7 +11,13 @@ from torchtagi.inference.average import Average
 from torchtagi.inference.conditioning import condition
 from torchtagi.inference.prior import calibrate_prior
 from torchtagi.inference.update import Update
-from torchtagi.likelihoods import Binary, HeteroscedasticRegression, HierarchicalClassification, Regression
+from torchtagi.likelihoods import (
+    Binary,
+    HeteroscedasticRegression,
+    HierarchicalClassification,
+    OneVsRest,
+    Regression,
+)
 from torchtagi.loading import load
 from torchtagi.nn.affine import multiply_in
 from torchtagi.parameter import GaussianParameter, ordinary_parameters
@@ -28,6 +34,7 @@ __all__ = [
     "GaussianParameter",
     "HeteroscedasticRegression",
     "HierarchicalClassification",
+    "OneVsRest",
     "Regression",
     "RegressionPrediction",
     "Regressor",

@@ -15,28 +15,35 @@ from torchtagi.fitting import Batches, Row
 from torchtagi.gaussian import Gaussian
 from torchtagi.heads import with_outputs
 from torchtagi.inference.conditioning import CHUNK
-from torchtagi.likelihoods import HierarchicalClassification
+from torchtagi.likelihoods import HierarchicalClassification, OneVsRest
+from torchtagi.likelihoods.link import MEMORY
 from torchtagi.model import NOISE_FLOOR, Model, gaussian
 from torchtagi.prediction import ClassPrediction
 
 SCORE_EVERY = 10  # chunks: how often the average is asked beforehand; each time costs half a step
-KEPT_BACK, LEAST_KEPT = 0.02, 100  # share of a fit's images, and how few say too little of a link
+KEPT_BACK, LEAST_KEPT = 0.05, 100  # share of a fit's samples, and how few say too little of a link
+LATE = 0.1  # of the epochs: in these the samples that were kept back are learned
 
 
 class Classifier(Model):
     """Classes from anything a network takes.
 
     `net` is an ordinary torch network, which is converted (`convert`), or a Gaussian one. Its last layer has as
-    many outputs as there are classes, as in torch; the model replaces it by one for the nodes of the classes' tree
-    (`likelihoods.classification`). `classes` is their number, for labels 0, 1, …, or the list of labels: whole
+    many outputs as there are classes, as in torch; each says of one class whether it is the label's
+    (`likelihoods.one_vs_rest`). `classes` is their number, for labels 0, 1, …, or the list of labels: whole
     numbers or strings. `noise` is learned, or the standard deviation of the labels' ±1 codes. `horizon` is the
     number of observations after which what was learned has faded: for a world that drifts, never unless given.
     """
 
-    likelihood: HierarchicalClassification
-    link: HierarchicalClassification
+    kind = "Classifier"
+    codes: type[OneVsRest] | type[HierarchicalClassification] = OneVsRest
+    """How labels are observed."""
+    likelihood: OneVsRest | HierarchicalClassification
+    link: OneVsRest | HierarchicalClassification
     held_out: Batches | None = None
     """The data of a fit that keeps some of them back."""
+    judges = True
+    """Whether labels to come tell something of the link; not so in a fit whose last ones kept back are learned."""
 
     def __init__(
         self,
@@ -61,7 +68,7 @@ class Classifier(Model):
         self.noise = noise
         count = classes if isinstance(classes, int) else len(self.places)
         learned = noise == "learned"
-        likelihood = HierarchicalClassification(count, NOISE_FLOOR if learned else float(noise), learned)
+        likelihood = self.codes(count, NOISE_FLOOR if learned else float(noise), learned)
         super().__init__(with_outputs(gaussian(net), count, likelihood.outputs), likelihood, horizon)
 
     def checked_targets(self, y: Any) -> Any:
@@ -102,15 +109,21 @@ class Classifier(Model):
         """Keep some images back, if others are to be learned more than once."""
         super().get_ready(batches, epochs)
         if epochs > 1 and self.average is not None:
-            batches.keep_back(KEPT_BACK, LEAST_KEPT)
+            batches.keep_back(KEPT_BACK, LEAST_KEPT, max(1, int(LATE * epochs)))
         self.held_out = batches if batches.kept_back else None
+        self.link.memory = 2.0 * batches.kept_back or MEMORY  # those come again, and the network learns meanwhile
+
+    def start_epoch(self, epoch: int, left: int) -> bool:
+        self.judges = self.held_out is None or left >= self.held_out.late
+        return super().start_epoch(epoch, left)
 
     def update(self, x: Any, y: Any, weights: Any = None) -> Row:
-        self.held_out = None  # what a fit kept back it has learned at its end
+        self.held_out, self.link.memory = None, MEMORY  # what a fit kept back it has learned at its end
+        self.judges = True
         return super().update(x, y, weights)
 
     def score_link(self, x: Any, y: Tensor) -> None:
-        if self.average is None or self.average.count % SCORE_EVERY != 1:
+        if self.average is None or not self.judges or self.average.count % SCORE_EVERY != 1:
             return
         self.link.weights = self.likelihood.weights
         if self.held_out is not None:
@@ -134,4 +147,13 @@ class Classifier(Model):
 
     def description(self) -> Row:
         classes = self.classes if self.classes is not None else self.likelihood.classes
-        return {"kind": "Classifier", "classes": classes, "noise": self.noise, "horizon": self.horizon}
+        return {"kind": self.kind, "classes": classes, "noise": self.noise, "horizon": self.horizon}
+
+
+class TreeClassifier(Classifier):
+    """Classes as paths in a binary tree, which is the paper's way and the authors' own: for parity with them. The
+    last layer, written with an output for each class, gets one for each node of the tree
+    (`likelihoods.classification`). docs/maths.md has what it is behind by."""
+
+    kind = "TreeClassifier"
+    codes = HierarchicalClassification

@@ -98,7 +98,7 @@ class Batches:
             raise TypeError(f"seed must be a whole number, got {seed!r}")
         self.source, self.batch_size, self.seed = source, batch_size, int(seed)
         self.samples: int | None = None
-        self.kept_back = 0
+        self.kept_back, self.late = 0, 1
         self.rank, self.size = 0, 1  # of the processes that share the data
         if is_columns(source):
             sizes = [len(part) for part in source]
@@ -142,12 +142,12 @@ class Batches:
         inputs, *others = map(list, zip(*shown, strict=True))
         return concatenated(inputs)[:count], *(joined(parts)[:count] for parts in others)
 
-    def keep_back(self, share: float, least: int) -> None:
-        """Let all epochs do without a share of the samples, drawn by the seed, and the last one end with them.
-        Where there would be fewer than `least`, or samples cannot be chosen, there are none."""
+    def keep_back(self, share: float, least: int, late: int = 1) -> None:
+        """Let all epochs but the last `late` do without a share of the samples, drawn by the seed; these end with
+        them. Where there would be fewer than `least`, or samples cannot be chosen, there are none."""
         choose = self.samples is not None and not isinstance(self.source, DataLoader)
         count = int(share * self.samples) if choose and self.samples is not None else 0
-        self.kept_back = count if count >= least else 0
+        self.kept_back, self.late = count if count >= least else 0, late
 
     def kept(self, start: int, count: int) -> tuple[Any, ...]:
         """Some of the samples that were kept back, starting again after the last of them: this process's part."""
@@ -167,9 +167,9 @@ class Batches:
         assert self.samples is not None
         return epoch_order(self.samples, self.seed, KEPT)[: self.kept_back]
 
-    def length(self, last: bool) -> int | None:
-        """How many samples an epoch shows."""
-        return None if self.samples is None else self.samples - (0 if last else self.kept_back)
+    def length(self, whole: bool) -> int | None:
+        """How many samples an epoch shows, with those kept back or without."""
+        return None if self.samples is None else self.samples - (0 if whole else self.kept_back)
 
     def rows_of(self, rows: Tensor) -> tuple[Any, ...]:
         if is_columns(self.source):
@@ -192,7 +192,7 @@ class Batches:
             self.samples = int(group.sums(self.samples)[0])
 
     def epoch(
-        self, epoch: int, samples: int = 0, batches: int = 0, last: bool = True, shared: bool = True
+        self, epoch: int, samples: int = 0, batches: int = 0, whole: bool = True, shared: bool = True
     ) -> Iterator[tuple[Any, ...]]:
         """The batches of an epoch, counted from 0, but for those that were seen: so many samples, or of a
         DataLoader so many batches. Where processes share the data, this one's part of each."""
@@ -207,7 +207,7 @@ class Batches:
         order = epoch_order(self.samples, self.seed, epoch)
         if self.kept_back:
             kept = self.kept_rows()
-            order = torch.cat([order[~torch.isin(order, kept)], *([kept] if last else [])])
+            order = torch.cat([order[~torch.isin(order, kept)], *([kept] if whole else [])])
         size = self.step_size if shared else self.batch_size
         for start in range(samples, len(order), size):
             rows = order[start : start + size]
@@ -404,9 +404,12 @@ class Fit:
     @property
     def samples_left(self) -> int | None:
         """From the beginning of this epoch on."""
-        whole, others = self.batches.length(True), self.batches.length(False)
-        left = self.last - self.learner.epochs
-        return None if whole is None or others is None else whole + others * (left - 1)
+        lengths = [self.batches.length(self.is_whole(epoch)) for epoch in range(self.learner.epochs, self.last)]
+        return None if None in lengths else sum(length or 0 for length in lengths)
+
+    def is_whole(self, epoch: int) -> bool:
+        """Whether this epoch shows the samples that others keep back."""
+        return self.last - epoch <= self.batches.late
 
     def events(self) -> Iterator[Step | EpochEnd]:
         """Go on to the end; each event comes at a moment whose position can be kept."""
@@ -429,7 +432,7 @@ class Fit:
                 self.torn = False
                 error_so_far = learner.training_error(sums.errors, sums.samples)
                 rate = sums.samples / sums.seconds
-                of_samples = self.batches.length(epoch + 1 == self.last)
+                of_samples = self.batches.length(self.is_whole(epoch))
                 yield Step(epoch + 1, samples, sums.samples, of_samples, error_so_far, report, rate, save_due)
             yield self.finish_epoch()
 
@@ -520,7 +523,7 @@ class Fit:
         else:
             self.order_state = now
         epoch = self.learner.epochs
-        left = self.batches.epoch(epoch, self.sums.samples, self.sums.batches, last=epoch + 1 == self.last)
+        left = self.batches.epoch(epoch, self.sums.samples, self.sums.batches, self.is_whole(epoch))
         if self.group is not None and isinstance(self.batches.source, DataLoader):
             left = padded(left, self.group)
         first = next(left, None)

@@ -9,23 +9,26 @@ from torch import nn
 
 from torchtagi import checkpoint as files
 from torchtagi.checkpoint import CheckpointError
-from torchtagi.classifier import Classifier
+from torchtagi.classifier import Classifier, TreeClassifier
 from torchtagi.regressor import Regressor
+
+CLASSIFIERS = {kind.kind: kind for kind in (Classifier, TreeClassifier)}
 
 
 def load(path: str | Path, net: nn.Module | None = None) -> Classifier | Regressor:
     """The model in a file, ready to predict. A network of modules of your own cannot be built from the file: give
     `net`, a Gaussian network like the one that was saved, to be filled."""
     described = files.read(path)[0]["extra"].get("model")
-    if not isinstance(described, dict) or described.get("kind") not in ("Classifier", "Regressor"):
+    if not isinstance(described, dict) or described.get("kind") not in (*CLASSIFIERS, "Regressor"):
         raise CheckpointError(f"{path}: no Classifier or Regressor; torchtagi.checkpoint.load reads networks")
     try:
         with torch.random.fork_rng(devices=[]):  # layers draw a prior when they are built, for nothing here
             built = files.load(path).net if net is None else net
             model: Classifier | Regressor
             horizon = described["horizon"]
-            if described["kind"] == "Classifier":
-                model = Classifier(built, described["classes"], noise=described["noise"], horizon=horizon)
+            if described["kind"] in CLASSIFIERS:
+                kind = CLASSIFIERS[described["kind"]]
+                model = kind(built, described["classes"], noise=described["noise"], horizon=horizon)
             else:
                 covariance = described["covariance"]
                 model = Regressor(built, noise=described["noise"], covariance=covariance, horizon=horizon)

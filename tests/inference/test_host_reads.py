@@ -164,7 +164,7 @@ NETS: dict[str, Callable[[int, int], nn.Module]] = {"perceptron": perceptron, "r
 
 
 def classes(follows_messages: bool) -> tuple[LabelLikelihood, Tensor]:
-    likelihood = tagi.HierarchicalClassification(10, 0.01, learn_noise=True)
+    likelihood = tagi.OneVsRest(10, 0.5, learn_noise=True)
     likelihood.follows_messages = follows_messages
     return likelihood.double(), torch.arange(SAMPLES) % 10
 
@@ -188,7 +188,7 @@ LOSS_IS_WHOLE = 1  # autograd's gradient of the loss, which must be one
 
 
 def network(kind: str, path: str, depth: int, y: Tensor) -> nn.Module:
-    return PATHS[path](NETS[kind](depth, 11 if y.ndim == 1 else 2))
+    return PATHS[path](NETS[kind](depth, 10 if y.ndim == 1 else 2))
 
 
 class Counted(NamedTuple):

@@ -66,6 +66,10 @@ LIKELIHOODS: dict[str, Callable[[], Observed]] = {
     "classes, learned": lambda: fixed(
         learned(tagi.HierarchicalClassification(3, 0.01, learn_noise=True), LABELS, 3), LABELS, 3
     ),
+    "one against the rest": lambda: fixed(tagi.OneVsRest(3, 0.6), LABELS, 3),
+    "one against the rest, learned": lambda: fixed(
+        learned(tagi.OneVsRest(3, 0.01, learn_noise=True), LABELS, 3), LABELS, 3
+    ),
     # the noise outputs' message is AGVI's, no derivative
     "predicted noise": lambda: Observed(
         lambda z: tagi.HeteroscedasticRegression()(z, PAIRS), 4, slice(0, None, 2), True

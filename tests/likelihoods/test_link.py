@@ -25,7 +25,7 @@ def drawn_labels(z: tagi.Gaussian, noise_std: float, likelihood: tagi.Hierarchic
     return agrees.all(2).float().argmax(1)  # of 2^L classes exactly one path agrees everywhere
 
 
-@pytest.mark.parametrize("noise_std", [0.2, 0.5, 1.0])
+@pytest.mark.parametrize("noise_std", [0.3, 0.5, 1.0])
 def test_the_link_finds_the_noise_through_which_labels_were_drawn(noise_std: float) -> None:
     torch.manual_seed(0)
     likelihood = tagi.HierarchicalClassification(8, 0.01, learn_noise=True)
@@ -71,14 +71,19 @@ def test_the_link_finds_how_much_too_large_a_variance_is(excess: float) -> None:
     torch.testing.assert_close(likelihood.log_probs(tagi.Gaussian(z.mean, excess * z.var)), known.log_probs(z))
 
 
-def test_labels_that_were_learned_before_do_not_make_a_variance_smaller() -> None:
+@pytest.mark.parametrize(("var", "least"), [(1.0, 0.0), (1e-3, 0.22)])
+def test_labels_that_were_learned_before_make_neither_variance_nor_noise_as_small_as_can_be(
+    var: float, least: float
+) -> None:
     likelihood = tagi.Binary(0.01, learn_noise=True)
-    z = tagi.Gaussian(torch.ones(64, 1), torch.ones(64, 1))
+    z = tagi.Gaussian(torch.ones(64, 1), torch.full((64, 1), var))
     likelihood.score_link(z, torch.ones(64, 1), new=False)
     assert likelihood.predictive_scale == 1.0
+    assert least <= math.sqrt(likelihood.predictive_noise_var.item()) < least + 0.1
     for _ in range(3):
         likelihood.score_link(z, torch.ones(64, 1))
-    assert likelihood.predictive_scale == SCALES[-1]
+    assert likelihood.predictive_scale == (SCALES[-1] if var == 1 else 1)
+    assert likelihood.predictive_noise_var.item() == pytest.approx(CANDIDATES[0] ** 2)
 
 
 def test_the_messages_noise_is_not_the_links() -> None:

@@ -3,9 +3,10 @@
 from torchtagi.likelihoods.classification import HierarchicalClassification, class_tree
 from torchtagi.likelihoods.heteroscedastic import HeteroscedasticRegression
 from torchtagi.likelihoods.observation import Likelihood
+from torchtagi.likelihoods.one_vs_rest import OneVsRest
 from torchtagi.likelihoods.regression import Binary, Regression
 
-BUILDABLE = ("Binary", "HeteroscedasticRegression", "HierarchicalClassification", "Regression")
+BUILDABLE = ("Binary", "HeteroscedasticRegression", "HierarchicalClassification", "OneVsRest", "Regression")
 
 __all__ = [
     "BUILDABLE",
@@ -13,6 +14,7 @@ __all__ = [
     "HeteroscedasticRegression",
     "HierarchicalClassification",
     "Likelihood",
+    "OneVsRest",
     "Regression",
     "class_tree",
 ]

@@ -91,8 +91,8 @@ def test_json_round_trip_records_size_and_versions_and_draws_nothing():
     content = config.as_json()
     assert torch.equal(before, torch.get_rng_state())
     assert TrainConfig.from_json(content) == config
-    # 32·17 + 64·(32·25+1) + 150·1025 + 11·151 weights and biases
-    assert content["parameters"] == 32 * 17 + 64 * 801 + 150 * 1025 + 11 * 151
+    # 32·17 + 64·(32·25+1) + 150·1025 + 10·151 weights and biases
+    assert content["parameters"] == 32 * 17 + 64 * 801 + 150 * 1025 + 10 * 151
     assert {"torchtagi", "torch", "python"} <= content["versions"].keys()
     with pytest.raises(RunError, match="does not say its epochs"):
         TrainConfig.from_json({key: value for key, value in content.items() if key != "epochs"})

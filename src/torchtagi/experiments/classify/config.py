@@ -43,10 +43,11 @@ class TrainConfig(ClassifierConfig):
         return self.setting.startswith("paper")
 
     def network_of(self) -> nn.Module:
-        """The architecture as a Gaussian network, its outputs the nodes of the classes' tree."""
+        """The architecture as a Gaussian network; the paper's outputs are the nodes of the classes' tree."""
         task = find_task(self.task)
         classes = len(task.classes)
-        return with_outputs(task.network(self.network).build(classes), classes, class_tree(classes).shape[1])
+        net = task.network(self.network).build(classes)
+        return with_outputs(net, classes, class_tree(classes).shape[1]) if self.paper else net
 
     def build(self, train: ImageSet) -> Classifier:
         """The classifier before it has learned anything: seed and data say what it is, so no file has to keep

@@ -1,20 +1,21 @@
 """The paper's own way to train a classifier (§3, Appendix B), to compare with.
 
 The messages of a whole batch are added up (rule `paper`), the noise is given and decays from epoch to epoch (eq.
-7), the prior is that of the layers, norms hold their statistics constant (eq. 5), and the last posterior predicts.
+7), the prior is that of the layers, norms hold their statistics constant (eq. 5), classes are paths in a tree, and
+the last posterior predicts.
 """
 
 from torch import nn
 
-from torchtagi.classifier import Classifier
+from torchtagi.classifier import TreeClassifier
 from torchtagi.inference.update import Update
 from torchtagi.nn.norm import Norm
 
 NOISE_DECAY = 0.975
 
 
-class PaperClassifier(Classifier):
-    """`Classifier` with the paper's inference; `noise` is σ_V of the first epoch."""
+class PaperClassifier(TreeClassifier):
+    """A classifier with the paper's inference; `noise` is σ_V of the first epoch."""
 
     def __init__(self, net: nn.Module, classes: int, *, noise: float = 1.0) -> None:
         for part in net.modules():
