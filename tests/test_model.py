@@ -1,6 +1,7 @@
 """Classifier and Regressor: they learn from whatever holds data, say what they do not know, and come back from
 files."""
 
+import copy
 import math
 import warnings
 
@@ -637,3 +638,15 @@ def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone() -> None:
     assert shown.tolist() != torch.cat([b[0] for b in batches[0].epoch(1)]).tolist()
     rest = torch.cat([b[0] for b in batches[0].epoch(0, samples=4)])
     assert rest.tolist() == shown.tolist()[4:]
+
+
+def test_a_prior_that_the_user_has_calibrated_stays() -> None:
+    x, y = blobs(64)
+    net = small_net(outputs=3)
+    tagi.calibrate_prior(net, x[:16], target_var=4.0)
+    kept = copy.deepcopy(net)
+    model = tagi.Classifier(net, classes=3)
+    assert model.calibrated
+    model.update(x[:1], y[:1])
+    head, before = list(net.parameters())[-1], list(kept.parameters())[-1]
+    assert 0.5 < float((head / before).detach().mean()) <= 1, "learned from a single sample"

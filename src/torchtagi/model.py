@@ -9,7 +9,7 @@ and predicts.
 
 All that makes inference good is decided here, once, for `fit`, `update` and everything built on them:
 
--   The prior is calibrated to the first inputs (`inference.prior`).
+-   The prior is calibrated to the first inputs (`inference.prior`), unless the user has called `calibrate_prior`.
 -   A batch is learned in chunks of 16, each chunk's posterior the next one's prior (`inference.conditioning`).
 -   The noise is learned. Labels are predicted through a link of their own (`likelihoods.link`).
 -   Predictions are those of the mean of the last posteriors (`inference.average`). It is surer than the network
@@ -67,7 +67,7 @@ class Model(ABC):
             parameter.requires_grad_(False)  # ordinary layers are features here; they do not learn
         self.net, self.likelihood, self.horizon = net, likelihood, horizon
         self.epochs, self.observations, self.new = 0, 0, True
-        self.calibrated = any(part.learned for part in gaussian_parameters([net]))
+        self.calibrated = any(part.learned or part.calibrated for part in gaussian_parameters([net]))
         self.convolutional = any(isinstance(part, ConvolutionLayer) for part in net.modules())
         if self.convolutional:  # the layout in which they are fastest; bits depend on it
             net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -46,6 +46,10 @@ class GaussianParameter(nn.Module):
     calibration = (1.0, 1.0)
     """By which factors `calibrate_prior` has multiplied the prior's means and variances."""
 
+    @property
+    def calibrated(self) -> bool:
+        return self.calibration != (1.0, 1.0)
+
     def __init__(
         self,
         shape: Sequence[int],
