@@ -1,4 +1,4 @@
-"""Do predicted variances fit the errors? Regression over epochs, few digits, a stream one by one.
+"""Do predicted variances fit the errors? Regression over epochs, few digits and many, streams, CIFAR-10.
 
     python benchmarks/honesty.py --out results/honesty.json
 
@@ -24,6 +24,7 @@ from sklearn.datasets import load_diabetes
 import torchtagi as tagi
 from torchtagi.checkpoint import write_atomically
 from torchtagi.experiments import data
+from torchtagi.experiments.classify.tasks import find_task
 from torchtagi.experiments.networks import mnist_cnn
 from torchtagi.fitting import epoch_order
 
@@ -77,24 +78,40 @@ def uci(name: str, split: int) -> Iterator[tuple[str, Row]]:
     yield f"{name}, 40 epochs", of_regression(model, parts.x_test, parts.y_test[:, 0])
 
 
-def digits(samples: int, epochs: int, seed: int) -> Iterator[tuple[str, Row]]:
-    train, test = data.load("mnist", "train"), data.load("mnist", "test").subset(slice(TEST_DIGITS))
-    few = train.subset(epoch_order(len(train), seed, -1)[:samples])
+def learned(train: data.ImageSet, net: torch.nn.Module, augment: Any, epochs: int, seed: int) -> tagi.Classifier:
     torch.manual_seed(seed)
-    model = tagi.Classifier(mnist_cnn(), classes=10)
-    augment = data.augment_shift
-    model.fit((few.images, few.labels), epochs=epochs, augment=augment, progress=False, seed=seed)
-    yield f"{samples:,} digits, {epochs} epochs", of_labels(model, test)
+    model = tagi.Classifier(net, classes=10)
+    model.fit((train.images, train.labels), epochs=epochs, augment=augment, progress=False, seed=seed)
+    return model
 
 
-def stream(samples: int, seed: int) -> Iterator[tuple[str, Row]]:
+def digits(samples: int, epochs: int, seed: int) -> Iterator[tuple[str, Row]]:
+    """The first 5,000 test digits, as in the comparisons with baselines; those who learn from all see all."""
     train, test = data.load("mnist", "train"), data.load("mnist", "test")
+    few = train.subset(epoch_order(len(train), seed, -1)[:samples])
+    model = learned(few, mnist_cnn(10), data.augment_shift, epochs, seed)
+    yield f"{samples:,} digits, {epochs} epochs", of_labels(model, test if samples == len(train) else first(test))
+
+
+def first(test: data.ImageSet) -> data.ImageSet:
+    return test.subset(slice(TEST_DIGITS))
+
+
+def stream(samples: int, batch_size: int, seed: int) -> Iterator[tuple[str, Row]]:
+    train, test = data.load("mnist", "train"), first(data.load("mnist", "test"))
     order = epoch_order(len(train), seed, -1)[:samples]
     torch.manual_seed(seed)
-    model = tagi.Classifier(mnist_cnn(), classes=10)
-    for row in order.split(1):
-        model.update(train.images[row], train.labels[row])
-    yield f"stream of {samples:,} digits one by one", of_labels(model, test)
+    model = tagi.Classifier(mnist_cnn(10), classes=10)
+    for rows in order.split(batch_size):
+        model.update(train.images[rows], train.labels[rows])
+    yield f"stream of {samples:,} digits, batches of {batch_size}", of_labels(model, test)
+
+
+def cifar(network: str, epochs: int, seed: int) -> Iterator[tuple[str, Row]]:
+    train, test = data.load("cifar10", "train"), data.load("cifar10", "test")
+    net = find_task("cifar10").network(network).build(10)
+    model = learned(train, net, data.augment_crop_flip, epochs, seed)
+    yield f"CIFAR-10 {network}, {epochs} epochs", of_labels(model, test)
 
 
 def cases() -> Iterator[tuple[str, Any]]:
@@ -106,7 +123,12 @@ def cases() -> Iterator[tuple[str, Any]]:
     for seed in range(3):
         yield f"100 digits/{seed}", lambda seed=seed: digits(100, 100, seed)
         yield f"1000 digits/{seed}", lambda seed=seed: digits(1000, 30, seed)
-        yield f"stream/{seed}", lambda seed=seed: stream(10_000, seed)
+        yield f"10000 digits/{seed}", lambda seed=seed: digits(10_000, 5, seed)
+        yield f"stream/{seed}", lambda seed=seed: stream(10_000, 1, seed)
+        yield f"stream of 16/{seed}", lambda seed=seed: stream(10_000, 16, seed)
+        yield f"all digits/{seed}", lambda seed=seed: digits(60_000, 5, seed)
+    yield "3conv/0", lambda: cifar("3conv", 10, 0)
+    yield "resnet18half/0", lambda: cifar("resnet18half", 1, 0)
 
 
 def main() -> None:
