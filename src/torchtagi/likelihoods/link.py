@@ -26,7 +26,7 @@ from torchtagi.likelihoods.observation import Likelihood, Message
 STEP = 2**0.25  # with twice that, CIFAR-10's best noise was missed by 3 %, which is 0.02 of confidence
 CANDIDATES = tuple(0.025 * STEP**k for k in range(27))  # √R: 0.025 … 2.3, far below and above the labels' ±1
 SCALES = (1.0, 0.25, 0.0625)  # c
-KNOWN = 0.25  # √(v + R) for labels that were known; of those that were not the best is 0.25 to 0.4
+KNOWN = 0.23  # √(c v + R) for labels that were known; of those that were not the best is 0.25 to 0.4
 MEMORY = 20_000.0  # labels: at an error of 1 %, what 200 mistakes have to say
 
 
@@ -70,13 +70,13 @@ class LabelLikelihood(Likelihood):
     @torch.no_grad()
     def score_link(self, z: Gaussian, labels: Tensor, new: bool = True) -> None:
         """Note how well each candidate foretold these labels; call it before learning from them. Labels that are
-        not new were known, and would have v and R as small as can be: they count against every c below 1, and
-        against what is surer than `KNOWN`."""
+        not new were known, and would have v and R as small as can be: they count against what
+        is surer than `KNOWN`."""
         if self.link_scores is None or self.labels_seen is None:
             return
         ones = [1] * z.ndim
         noise_var = torch.tensor(CANDIDATES, dtype=z.dtype, device=z.device).square().view(-1, *ones)
-        scales = torch.tensor(SCALES if new else SCALES[:1], dtype=z.dtype, device=z.device).view(-1, 1, *ones)
+        scales = torch.tensor(SCALES, dtype=z.dtype, device=z.device).view(-1, 1, *ones)
         margins = z.mean / (scales * z.variance + noise_var).sqrt()
         log_probs, count = self.log_prob_at(margins, labels), float(len(labels))
         if self.weights is not None:
@@ -89,8 +89,7 @@ class LabelLikelihood(Likelihood):
         if not bool(torch.isfinite(scores).all()):  # an output far out of range says nothing of the link
             return
         if not new:
-            scores = scores + ((z.variance.mean() + noise_var.flatten()) < KNOWN**2)
-            scores = torch.cat([scores, (scores + 1).expand(len(SCALES) - 1, -1)])
+            scores += (scales * z.variance.mean() + noise_var < KNOWN**2).view(scores.shape)
         self.labels_seen += count
         window = min(max(self.labels_seen.item() / 2, count), self.memory)
         self.link_scores.lerp_(scores, min(1.0, count / window))
