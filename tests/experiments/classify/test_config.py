@@ -1,10 +1,13 @@
 """Configurations: the two settings, their names, and what is refused."""
 
 import dataclasses
+import subprocess
+from pathlib import Path
 
 import pytest
 import torch
 
+import torchtagi as tagi
 from torchtagi.classifier import Classifier
 from torchtagi.experiments.classify.config import TrainConfig, configure
 from torchtagi.experiments.classify.paper import PaperClassifier
@@ -94,6 +97,9 @@ def test_json_round_trip_records_size_and_versions_and_draws_nothing():
     # 32·17 + 64·(32·25+1) + 150·1025 + 10·151 weights and biases
     assert content["parameters"] == 32 * 17 + 64 * 801 + 150 * 1025 + 10 * 151
     assert {"torchtagi", "torch", "python"} <= content["versions"].keys()
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent)
+    if asked.stdout and "site-packages" not in tagi.__file__:  # a checkout
+        assert asked.stdout.startswith(content["versions"]["commit"].removesuffix("-dirty"))
     with pytest.raises(RunError, match="does not say its epochs"):
         TrainConfig.from_json({key: value for key, value in content.items() if key != "epochs"})
     for bad in ({"task": ["mnist"]}, {"epochs": "2"}, {"network": 3}, {"noise": "loud"}):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import platform
+import subprocess
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from types import UnionType
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
@@ -47,7 +50,8 @@ class RunConfig:
     def as_json(self) -> Row:
         """What config.json says: the configuration and the versions at work."""
         versions = {"torchtagi": torchtagi.__version__, "torch": str(torch.__version__), "numpy": np.__version__}
-        return {**dataclasses.asdict(self), "versions": {**versions, "python": platform.python_version()}}
+        versions |= {"python": platform.python_version(), **source()}
+        return {**dataclasses.asdict(self), "versions": versions}
 
     @classmethod
     def from_json(cls, content: Row) -> Self:
@@ -121,3 +125,19 @@ def check_device(name: str) -> None:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"device {name!r} cannot be used: {reason}") from error
+
+
+@cache
+def source() -> dict[str, str]:
+    """The commit of a checkout that runs from its own source; of an installed package its version says enough."""
+    package = Path(torchtagi.__file__).parent
+
+    def git(*arguments: str) -> str:
+        asked = ["git", "-C", str(package), *arguments]
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        own = Path(git("rev-parse", "--show-toplevel")) / "src" / "torchtagi" == package
+        return {"commit": git("describe", "--always", "--dirty", "--exclude=*")} if own else {}
+    except (OSError, subprocess.CalledProcessError):  # no git, no checkout
+        return {}
