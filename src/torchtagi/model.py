@@ -71,6 +71,9 @@ class Model(ABC):
         self.convolutional = any(isinstance(part, ConvolutionLayer) for part in net.modules())
         if self.convolutional:  # the layout in which they are fastest; bits depend on it
             net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        # where the first parameter is kept; to look for it takes a third as long as a small network's step
+        owned = ((part, part.named_parameters(recurse=False)) for part in net.modules())
+        self.first = next((part, name) for part, parameters in owned for name, _ in parameters)
         likelihood.to(self.like)
         self.start_inference()
 
@@ -86,7 +89,8 @@ class Model(ABC):
     @property
     def like(self) -> Tensor:
         """A parameter, to tell dtype and device."""
-        first: Tensor = local(next(self.net.parameters()))
+        part, name = self.first
+        first: Tensor = local(part._parameters[name])
         return first
 
     @property
@@ -184,13 +188,14 @@ class Model(ABC):
         update = self.posterior
         modules = (self.net, self.likelihood, self.link)
         objects: list[Any] = [self, update, update.passes, *self.scales()]
-        tensors = [tensor for module in modules for tensor in module.buffers()]
+        tensors = [tensor for module in modules for tensor in buffers(module)]
         if whole:
             every = (*modules, self.predicting, *self.learning_parts().values())
             tensors = [tensor for module in every for tensor in module.state_dict().values()]
             objects += [part for module in modules for part in module.modules()]
             objects += [self.average] if self.average is not None else []
-        kept = [tensor.detach().clone() for tensor in tensors]
+        with torch.no_grad():
+            kept = [tensor.clone() for tensor in tensors]
         attributes = [(part, vars(part).copy()) for part in objects]
         priors = {var: dict(state) for var, state in update.state.items()}
         try:
@@ -241,14 +246,15 @@ class Model(ABC):
             self.posterior.passes.restart()
         self.posterior.count_sharing = self.new = new
         self.posterior.settling = False
-        self.likelihood.repeats = not new
+        if self.likelihood.repeats is new:  # a module is slow to set
+            self.likelihood.repeats = not new
 
     def end_epoch(self) -> None:
         self.epochs += 1
 
-    def learn(self, x: Any, y: Any, weights: Any = None) -> tuple[float, Row]:
-        """Learn one batch; the sum of its errors before, and a report."""
-        batch, sizes = distributed.together(lambda: self.batch(x, y, weights))
+    def learn(self, x: Any, y: Any, weights: Any = None, *, checked: bool = False) -> tuple[float, Row]:
+        """Learn one batch, which may have been checked; the sum of its errors before, and a report."""
+        batch, sizes = distributed.together(lambda: self.batch(x, y, weights, checked))
         given, observed, x, y, weights = batch
         if not self.calibrated:
             self.calibrate(x)
@@ -277,14 +283,19 @@ class Model(ABC):
             with naming_largest(x=(given, x), y=(observed, y)):
                 condition(self.net, self.likelihood, self.posterior, x, y, chunk, before, after, sizes)
         finally:
-            self.likelihood.weights = None
+            if weights is not None:
+                self.likelihood.weights = None
         self.observations += sum(sizes) if self.new else 0
         return errors, {name: total / steps for name, total in report.items()}
 
-    def batch(self, x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any, Tensor, Tensor | None]:
+    def batch(
+        self, x: Any, y: Any, weights: Any, checked: bool = False
+    ) -> tuple[Any, Any, Any, Tensor, Tensor | None]:
         """Inputs and targets as they were given, checked, and as they are learned; weights if there are some."""
-        given, observed, *own = self.checked(x, y, weights)
-        return given, observed, self.prepared(given), self.encoded(observed), own[0] if own else None
+        if not checked:
+            x, y, *own = self.checked(x, y, weights)
+            weights = own[0] if own else None
+        return x, y, self.prepared(x), self.encoded(y), weights
 
     def replaces_repeats(self) -> bool:
         """Whether what is learned now takes the place of what the same observations said before."""
@@ -304,7 +315,7 @@ class Model(ABC):
         with self.unchanged_on_error(whole=not self.calibrated or len(x) > self.chunk_size(len(x))):
             self.observe(x, y, *own)
             self.start_learning(new=True)
-            return self.learn(x, y, *own)[1]
+            return self.learn(x, y, *own, checked=True)[1]
 
     def observe(self, x: Any, y: Any, weights: Any = None) -> None:  # noqa: B027 - labels have no scale
         """Look at new observations before they are learned."""
@@ -546,6 +557,14 @@ class Prior(nn.Module):
         for number, part in enumerate(update.parameters):
             for name, tensor in update.state[part.var].items():
                 self.register_buffer(f"{name}_{number}", tensor)
+
+
+def buffers(net: nn.Module) -> Iterator[Tensor]:
+    """All of a network's. `net.buffers()` takes as long as half a step of a small one."""
+    yield from (tensor for tensor in net._buffers.values() if tensor is not None)
+    for part in net._modules.values():
+        if part is not None:
+            yield from buffers(part)
 
 
 def gaussian(net: nn.Module) -> nn.Module:

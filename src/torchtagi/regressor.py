@@ -152,14 +152,13 @@ class Regressor(Model):
         if self.settled:
             self.predicting.load_state_dict(self.net.state_dict())
 
-    def learn(self, x: Any, y: Any, weights: Any = None) -> tuple[float, Row]:
+    def learn(self, x: Any, y: Any, weights: Any = None, *, checked: bool = False) -> tuple[float, Row]:
         if self.joint is None:
-            return super().learn(x, y, weights)
+            return super().learn(x, y, weights, checked=checked)
         if distributed.state.group is not None:
             return self.learn_all_rows(distributed.state.group, x, y, weights)
-        given, observed, *rest = self.checked(x, y, weights)
-        x, y = self.prepared(given), self.encoded(observed)
-        counts = rest[0][:, None] if rest else torch.ones_like(y[:, :1])
+        given, observed, x, y, weights = self.batch(x, y, weights, checked)
+        counts = torch.ones_like(y[:, :1]) if weights is None else weights[:, None]
         if not self.calibrated:
             self.calibrate(x)
         if not self.joint.started:
