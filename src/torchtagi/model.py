@@ -73,7 +73,7 @@ class Model(ABC):
         self.convolutional = any(isinstance(part, ConvolutionLayer) for part in net.modules())
         if self.convolutional:  # the layout in which they are fastest; bits depend on it
             net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        # where the first parameter is kept; to look for it takes a third as long as a small network's step
+        # where the first parameter is kept: small networks feel it when torch looks for it at every use
         owned = ((part, part.named_parameters(recurse=False)) for part in net.modules())
         self.first = next((part, name) for part, parameters in owned for name, _ in parameters)
         likelihood.to(self.like)
@@ -248,7 +248,7 @@ class Model(ABC):
             self.posterior.passes.restart()
         self.posterior.count_sharing = self.new = new
         self.posterior.settling = False
-        if self.likelihood.repeats is new:  # a module is slow to set
+        if self.likelihood.repeats == new:  # a module's attributes are slow to set
             self.likelihood.repeats = not new
 
     def end_epoch(self) -> None:
@@ -560,7 +560,7 @@ class Prior(nn.Module):
 
 
 def buffers(net: nn.Module) -> Iterator[Tensor]:
-    """All of a network's. `net.buffers()` takes as long as half a step of a small one."""
+    """All of a network's, some perhaps twice. Small networks feel the search of `net.buffers()`."""
     yield from (tensor for tensor in net._buffers.values() if tensor is not None)
     for part in net._modules.values():
         if part is not None:

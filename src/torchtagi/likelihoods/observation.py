@@ -224,7 +224,7 @@ class Likelihood(Observer):
         error_var = torch.where(finite, error_var if self.repeats else batch_var, error)
         own_var = torch.where(finite, own_var, own)
         errors_seen += count
-        # over the later half of what was seen: both halves of a ratio are doubled
+        # count over a window that is half of what was seen, both doubled
         share = (count + count) / errors_seen.clamp(2 * FIRST_WINDOW, 2 * NOISE_WINDOW)
         share = share.clamp_(max=1).to(floor.dtype)
         residual.lerp_(batch_var, share)

@@ -93,23 +93,18 @@ class AffineMoments(torch.autograd.Function):
         bias: Tensor | None,
         bias_var: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
-        own, low = mean.dtype, product.precision
-        x = mean if low is None else mean.to(low)
+        own, low = mean.dtype, product.precision or mean.dtype
+        x = mean.to(low)
         ctx.product = product
-        out_mean = product.forward(x, weight, bias)
-        if low is not None:
-            out_mean = out_mean.to(own)
+        out_mean = product.forward(x, weight, bias).to(own)
         if weight_var is None:  # a mean pass
             ctx.save_for_backward(x, None, weight)
             return out_mean, None
         squared = x * x
         ctx.save_for_backward(x, squared, weight)
-        out_var = product.forward(squared, weight_var, bias_var)
-        if low is not None:
-            out_var = out_var.to(own)
+        out_var = product.forward(squared, weight_var, bias_var).to(own)
         if var is not None:
-            var = var if low is None else var.to(low)
-            out_var += product.forward(var, torch.addcmul(weight_var, weight, weight), None)
+            out_var += product.forward(var.to(low), torch.addcmul(weight_var, weight, weight), None)
         return out_mean, out_var
 
     @staticmethod
