@@ -58,6 +58,8 @@ DRIFTING = 32  # an average's steps are so many times less than a horizon, or it
 NOISE_FLOOR = 0.01  # of a learned noise, in units of ±1 codes and of standardised targets
 PREDICTION_BATCH = 200  # as fast as 1000, whose large tensors are given back to the system and fetched again
 
+Batch = tuple[Any, Any, Any, Tensor, Tensor | None]
+
 
 class Model(ABC):
     """What Classifier and Regressor share."""
@@ -71,6 +73,9 @@ class Model(ABC):
         self.convolutional = any(isinstance(part, ConvolutionLayer) for part in net.modules())
         if self.convolutional:  # the layout in which they are fastest; bits depend on it
             net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        # where the first parameter is kept: small networks feel it when torch looks for it at every use
+        owned = ((part, part.named_parameters(recurse=False)) for part in net.modules())
+        self.first = next((part, name) for part, parameters in owned for name, _ in parameters)
         likelihood.to(self.like)
         self.start_inference()
 
@@ -86,7 +91,8 @@ class Model(ABC):
     @property
     def like(self) -> Tensor:
         """A parameter, to tell dtype and device."""
-        first: Tensor = local(next(self.net.parameters()))
+        part, name = self.first
+        first: Tensor = local(part._parameters[name])
         return first
 
     @property
@@ -184,13 +190,14 @@ class Model(ABC):
         update = self.posterior
         modules = (self.net, self.likelihood, self.link)
         objects: list[Any] = [self, update, update.passes, *self.scales()]
-        tensors = [tensor for module in modules for tensor in module.buffers()]
+        tensors = [tensor for module in modules for tensor in buffers(module)]
         if whole:
             every = (*modules, self.predicting, *self.learning_parts().values())
             tensors = [tensor for module in every for tensor in module.state_dict().values()]
             objects += [part for module in modules for part in module.modules()]
             objects += [self.average] if self.average is not None else []
-        kept = [tensor.detach().clone() for tensor in tensors]
+        with torch.no_grad():
+            kept = [tensor.clone() for tensor in tensors]
         attributes = [(part, vars(part).copy()) for part in objects]
         priors = {var: dict(state) for var, state in update.state.items()}
         try:
@@ -241,14 +248,18 @@ class Model(ABC):
             self.posterior.passes.restart()
         self.posterior.count_sharing = self.new = new
         self.posterior.settling = False
-        self.likelihood.repeats = not new
+        if self.likelihood.repeats == new:  # a module's attributes are slow to set
+            self.likelihood.repeats = not new
 
     def end_epoch(self) -> None:
         self.epochs += 1
 
     def learn(self, x: Any, y: Any, weights: Any = None) -> tuple[float, Row]:
         """Learn one batch; the sum of its errors before, and a report."""
-        batch, sizes = distributed.together(lambda: self.batch(x, y, weights))
+        return self.learn_batch(*distributed.together(lambda: self.batch(*self.checked(x, y, weights))))
+
+    def learn_batch(self, batch: Batch, sizes: list[int]) -> tuple[float, Row]:
+        """The same of what `batch` returned; on each process so many samples."""
         given, observed, x, y, weights = batch
         if not self.calibrated:
             self.calibrate(x)
@@ -277,14 +288,14 @@ class Model(ABC):
             with naming_largest(x=(given, x), y=(observed, y)):
                 condition(self.net, self.likelihood, self.posterior, x, y, chunk, before, after, sizes)
         finally:
-            self.likelihood.weights = None
+            if weights is not None:
+                self.likelihood.weights = None
         self.observations += sum(sizes) if self.new else 0
         return errors, {name: total / steps for name, total in report.items()}
 
-    def batch(self, x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any, Tensor, Tensor | None]:
-        """Inputs and targets as they were given, checked, and as they are learned; weights if there are some."""
-        given, observed, *own = self.checked(x, y, weights)
-        return given, observed, self.prepared(given), self.encoded(observed), own[0] if own else None
+    def batch(self, x: Any, y: Any, weights: Tensor | None = None) -> Batch:
+        """Checked inputs and targets, both as they are learned, and weights if there are some."""
+        return x, y, self.prepared(x), self.encoded(y), weights
 
     def replaces_repeats(self) -> bool:
         """Whether what is learned now takes the place of what the same observations said before."""
@@ -304,7 +315,7 @@ class Model(ABC):
         with self.unchanged_on_error(whole=not self.calibrated or len(x) > self.chunk_size(len(x))):
             self.observe(x, y, *own)
             self.start_learning(new=True)
-            return self.learn(x, y, *own)[1]
+            return self.learn_batch(*distributed.together(lambda: self.batch(x, y, *own)))[1]
 
     def observe(self, x: Any, y: Any, weights: Any = None) -> None:  # noqa: B027 - labels have no scale
         """Look at new observations before they are learned."""
@@ -546,6 +557,14 @@ class Prior(nn.Module):
         for number, part in enumerate(update.parameters):
             for name, tensor in update.state[part.var].items():
                 self.register_buffer(f"{name}_{number}", tensor)
+
+
+def buffers(net: nn.Module) -> Iterator[Tensor]:
+    """All of a network's, some perhaps twice. Small networks feel the search of `net.buffers()`."""
+    yield from (tensor for tensor in net._buffers.values() if tensor is not None)
+    for part in net._modules.values():
+        if part is not None:
+            yield from buffers(part)
 
 
 def gaussian(net: nn.Module) -> nn.Module:

@@ -43,7 +43,8 @@ class Average:
             raise ValueError(f"steps must be at least 1, got {steps}")
         self.steps, self.count = steps, 0
         self.net: nn.Module = copy.deepcopy(net).requires_grad_(False).eval()
-        self.pairs = list(zip(self.net.modules(), net.modules(), strict=True))
+        pairs = zip(self.net.modules(), net.modules(), strict=True)
+        self.pairs = [pair for pair in pairs if pair[1]._parameters or pair[1]._buffers]
 
     @torch.no_grad()
     def follow(self) -> None:

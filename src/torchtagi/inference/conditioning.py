@@ -116,13 +116,14 @@ def learn_means(
         mean = net(as_gaussian(x, finite=True)).mean
     with torch.no_grad():
         z = update.passes.outputs(mean.detach())
-        loss, gradient, _ = direct.say(likelihood, update, x, z, y, False, before)
+        message = direct.say(likelihood, update, x, z, y, False, before)
+        gradient, _ = direct.receive(update, z, message)
     if not mean.requires_grad:
         update.explain_no_messages()
     mean.backward(gradient)
     with torch.no_grad():
         update.apply_messages(full=False)
-    return loss
+    return message.loss
 
 
 def learn_by_autograd(

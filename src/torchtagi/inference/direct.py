@@ -26,7 +26,7 @@ from torchtagi.compat import has_global_module_hook, has_module_hook, has_tensor
 from torchtagi.gaussian import Gaussian
 from torchtagi.inference.output_hook import Call, is_only_hook
 from torchtagi.inference.update import Update
-from torchtagi.likelihoods.observation import Observer
+from torchtagi.likelihoods.observation import Message, Observer
 from torchtagi.nn.layer import Layer
 from torchtagi.nn.mean_pass import mean_pass
 
@@ -60,32 +60,39 @@ def learn_directly(
         return None
     with torch.inference_mode():  # cheaper than no_grad; nothing made here is seen outside, z apart
         mean, var, links = moments(layers, operands, units.mean, units.var)
-        if full and var is None:
-            return None
-        with torch.inference_mode(False), torch.no_grad():  # what a likelihood keeps must be an ordinary tensor
-            z = Gaussian.trusted(mean, var) if full else update.passes.outputs(mean)
-            loss, gradient, curvature = say(likelihood, update, x, z, y, full, before)
+    if full and var is None:
+        return None
+    with torch.no_grad():  # what a likelihood keeps must be an ordinary tensor
+        z = Gaussian.trusted(mean, var) if full else update.passes.outputs(mean)
+        message = say(likelihood, update, x, z, y, full, before)
+    with torch.inference_mode():
+        gradient, curvature = receive(update, z, message)
         _, _, answers = messages(links, gradient, curvature if full else None)
         for own, to_own in zip(reversed(operands), reversed(answers), strict=True):  # autograd's order
             for parameter, answer in zip(own, to_own, strict=True):
                 if answer is not None:
                     parameter.grad = answer if parameter.grad is None else parameter.grad + answer
         update.apply_messages(full)
-    return loss
+    return message.loss
 
 
 def say(
     likelihood: Any, update: Update, x: Any, z: Gaussian, y: Tensor, full: bool, before: Watch | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The loss of y at outputs z, and the message to them as the update passes it on."""
+) -> Message:
+    """What y says of outputs z."""
     if full:
         update.passes.remember(z)
     if before is not None:
         before(x, z, y)
-    message = likelihood.message(z, y)
+    message: Message = likelihood.message(z, y)
+    return message
+
+
+def receive(update: Update, z: Gaussian, message: Message) -> tuple[Tensor, Tensor]:
+    """The message to outputs z as the update passes it on."""
     # as autograd does: targets in float64 send messages in float64
     gradient, curvature = (part.to(z.dtype) for part in (message.gradient, message.curvature))
-    return message.loss, *update.receive(Call(len(z)), z.variance, gradient, curvature)
+    return update.receive(Call(len(z)), z.variance, gradient, curvature)
 
 
 def is_alone(net: nn.Module, likelihood: nn.Module, update: Update, x: Gaussian) -> bool:

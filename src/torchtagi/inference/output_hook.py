@@ -71,7 +71,7 @@ class Record:
         # An entry not observed has gradient = curvature = 0. A message that widens (curvature < 0, as AGVI's may)
         # is no observation with noise; it moves the mean by v·gradient, as one without noise would.
         explained = torch.where(curvature > 0, square / curvature, own)
-        self.entries.append((call, curvature.ne(0).sum(dtype=own.dtype), explained.sum(), own.sum()))
+        self.entries.append((call, curvature.bool().sum(dtype=own.dtype), explained.sum(), own.sum()))
         return gradient, curvature
 
     @property

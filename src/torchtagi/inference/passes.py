@@ -50,6 +50,8 @@ class Passes:
 
     def remember(self, z: Gaussian) -> None:
         """What a full pass says of the outputs' variance, one number for each output of a sample."""
+        if not self.possible:
+            return
         var = mean_sample(z.variance)
         known = self.output_var
         fits = known is not None and known.shape == var.shape

@@ -27,7 +27,7 @@ class Statistics:
     terms: Tensors  # s g²
     lengths: list[float]  # Σ s g² of each tensor, its squared length in prior standard deviations
     shrinks: Tensors  # s h, the relative change of the variances; none after a mean pass
-    totals: list[float]  # Σ s h of each tensor
+    totals: list[float]  # Σ s h of each tensor, where any is shared
     lowest: list[float]  # the smallest s h of each tensor
     highest: list[float]  # the largest
     factors: list[float]  # ρ of each tensor
@@ -72,16 +72,16 @@ class Statistics:
         if not self.full:
             return of_means
         extremes = [torch.aminmax(shrink) for shrink in self.shrinks]
-        return [*of_means, *(s.sum() for s in self.shrinks), *(e[0] for e in extremes), *(e[1] for e in extremes)]
+        of_shared = [shrink.sum() for shrink in self.shrinks] if self.shared else []
+        return [*of_means, *(e[0] for e in extremes), *(e[1] for e in extremes), *of_shared]
 
     def take_sums(self, numbers: Sequence[float]) -> None:
         columns = len(self.means)
-        self.lengths, self.totals, self.lowest, self.highest = (
-            (list(numbers[start : start + columns]) for start in range(0, 4 * columns, columns or 1))
-            if columns
-            else ([], [], [], [])
+        self.lengths, self.lowest, self.highest, self.totals = (
+            list(numbers[kind * columns : (kind + 1) * columns]) for kind in range(4)
         )
-        self.length = sum(self.lengths) + 0.0 * sum(self.totals)  # not finite if any message is not
+        # not finite if any message is not
+        self.length = sum(self.lengths) + 0.0 * (sum(self.lowest) + sum(self.highest))
 
     def sharing_sums(self) -> list[float]:
         """Σ s g² and Σ s h over the tensors that are not shared; then of each shared one in turn both sums, and

@@ -341,15 +341,16 @@ class Update(torch.optim.Optimizer):
 
     def claim_parameters(self) -> None:
         """Refuse to write parameters that another update has written since this one last did."""
-        free = [part for part in self.parameters if writers.get(part, no_writer)() is None]
-        if any(writers.get(part, no_writer)() not in (None, self) for part in self.parameters):
+        owners = [writers.get(part, no_writer)() for part in self.parameters]
+        if any(owner is not self and owner is not None for owner in owners):
             raise RuntimeError(
                 "two Updates write the same parameters, which counts observations twice: make one Update for a "
                 "network and keep it; del the other one if it is not used any more"
             )
-        for part in free:
-            writers[part] = weakref.ref(self)
-            part.learned = True
+        for part, owner in zip(self.parameters, owners, strict=True):
+            if owner is None:
+                writers[part] = weakref.ref(self)
+                part.learned = True
 
     def sum_messages(self, group: distributed.Group) -> list[Tensor]:
         """The messages of all processes in the place of this one's, and the batch statistics of all. They go

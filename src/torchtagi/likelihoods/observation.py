@@ -28,6 +28,7 @@ from torchtagi.gaussian import Gaussian
 
 NOISE_WINDOW = 1600.0  # observations; 100 batches of 16 on one output
 FIRST_WINDOW = 50.0  # observations that the prior guess of a learned noise counts for
+NOISE = ("noise_var", "residual_var", "error_var", "own_var", "errors_seen")
 LOG_TWO_PI = math.log(2 * math.pi)
 
 
@@ -195,32 +196,41 @@ class Likelihood(Observer):
         observation, E[r²] = R − v instead of R + v. So predictions assume a noise of mean r² then, the least that
         can be said without knowing how much of v is real.
         """
-        noise_var = self.learned_noise_var
-        if self.residual_var is None or not self.training:
-            return self.divided_by_weights(noise_var, z)
-        assert self.error_var is not None
-        assert self.own_var is not None
-        assert self.errors_seen is not None
-        square = (target - z.mean).square()
-        seen = torch.ones_like(square) if observed is None else observed.to(square.dtype)
-        if self.weights is not None:
-            seen = seen * self.weights_like(seen)
-        axes = tuple(range(square.ndim - noise_var.ndim))
-        sums = [torch.where(seen > 0, values * seen, 0.0).sum(axes) for values in (square, z.variance)]
-        count, *sums = distributed.everyones(seen.sum(axes), *sums)
-        error_var, own_var = ((total / count).to(noise_var.dtype) for total in sums)
+        buffers = self._buffers  # past the slow look-up, as in GaussianParameter.pair
+        floor, residual, error, own, errors_seen = (buffers[name] for name in NOISE)
+        if residual is None or not self.training:
+            return self.divided_by_weights(self.learned_noise_var, z)
+        assert floor is not None
+        assert error is not None
+        assert own is not None
+        assert errors_seen is not None
+        var, square = z.variance, (target - z.mean).square()
+        axes = tuple(range(square.ndim - floor.ndim))
+        if observed is None and self.weights is None:
+            sums = [square.sum(axes), var.sum(axes)]
+            count = torch.full_like(sums[0], math.prod(square.shape[: len(axes)]))
+        else:
+            seen = torch.ones_like(square) if observed is None else observed.to(square.dtype)
+            if self.weights is not None:
+                seen = seen * self.weights_like(seen)
+            sums = [torch.where(seen > 0, values * seen, 0.0).sum(axes) for values in (square, var)]
+            count = seen.sum(axes)
+        count, *sums = distributed.everyones(count, *sums)
+        error_var, own_var = ((total / count).to(floor.dtype) for total in sums)
         # A square may overflow where the error does not, and there may be no observation: neither says anything.
-        finite = torch.isfinite(error_var - own_var)
-        batch_var = torch.where(finite, error_var - own_var, self.residual_var)
-        error_var = torch.where(finite, error_var if self.repeats else batch_var, self.error_var)
-        own_var = torch.where(finite, own_var, self.own_var)
-        self.errors_seen += count
-        window = (self.errors_seen / 2).clamp(FIRST_WINDOW, NOISE_WINDOW)
-        share = (count / window).clamp(max=1).to(noise_var.dtype)
-        self.residual_var.lerp_(batch_var, share)
-        self.error_var.lerp_(error_var, share)
-        self.own_var.lerp_(own_var, share)
-        return self.divided_by_weights(torch.maximum(self.learned_noise_var, batch_var), z)
+        batch_var = error_var - own_var
+        finite = batch_var.isfinite()
+        batch_var = torch.where(finite, batch_var, residual)
+        error_var = torch.where(finite, error_var if self.repeats else batch_var, error)
+        own_var = torch.where(finite, own_var, own)
+        errors_seen += count
+        # count over a window that is half of what was seen, both doubled
+        share = (count + count) / errors_seen.clamp(2 * FIRST_WINDOW, 2 * NOISE_WINDOW)
+        share = share.clamp_(max=1).to(floor.dtype)
+        residual.lerp_(batch_var, share)
+        error.lerp_(error_var, share)
+        own.lerp_(own_var, share)
+        return self.divided_by_weights(torch.maximum(torch.maximum(floor, residual), batch_var), z)
 
     def divided_by_weights(self, noise_var: Tensor, z: Gaussian) -> Tensor:
         return noise_var if self.weights is None else (noise_var / self.weights_like(z.mean)).expand_as(z.mean)
