@@ -1,10 +1,10 @@
-"""Fine-tuning by inference: a CNN that Adam has trained on five of the digits learns all ten from 500 images.
+"""Fine-tuning by inference: a CNN that Adam has trained on five of the digits learns all ten from 100 or 500 images.
 
     python benchmarks/finetune.py --out results/finetune.json
 
 The network of Appendix B.1.1 is trained on those of the first 50,000 MNIST digits that are 0 to 4, then converted
 with its weights as prior means (`tagi.convert(net, from_weights=True)`). Beside it the same network from scratch.
-Both learn the same 500 digits of all ten classes, 30 epochs; error and NLL on the 10,000 test digits, three seeds.
+Both learn the same digits of all ten classes, 30 epochs; error and NLL on the 10,000 test digits, three seeds.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torchtagi.experiments.networks import mnist_cnn
 from torchtagi.fitting import epoch_order
 
 PRIOR_STDS = (0.1, 0.3, 1.0)
+SAMPLES = (100, 500)
 
 
 def pretrained(seed: int, train: data.ImageSet, epochs: int = 2) -> torch.nn.Sequential:
@@ -60,18 +61,20 @@ def main() -> None:
     rows = []
     for seed in range(options.seeds):
         net = pretrained(seed, train)
-        few = 50_000 + epoch_order(10_000, seed, 0)[:500]
-        x, y = train.images[few], train.labels[few]
-        torch.manual_seed(seed)
-        rows.append({"start": "scratch", "seed": seed, **learned(mnist_cnn(10), x, y, test, seed)})
-        for std in PRIOR_STDS:
-            tuned = tagi.convert(net, from_weights=True, prior_std=std)
-            rows.append({"start": f"prior_std={std}", "seed": seed, **learned(tuned, x, y, test, seed)})
-        for row in rows[-4:]:
-            print(json.dumps(row), flush=True)
-    for start in dict.fromkeys(row["start"] for row in rows):
-        errors = [row["error"] for row in rows if row["start"] == start]
-        print(f"{start:>14}: {statistics.fmean(errors):.2f} % error, mean of {len(errors)} seeds")
+        for samples in SAMPLES:
+            few = 50_000 + epoch_order(10_000, seed, 0)[:samples]
+            x, y = train.images[few], train.labels[few]
+            torch.manual_seed(seed)
+            starts = {"scratch": mnist_cnn(10)}
+            starts |= {f"prior_std={s}": tagi.convert(net, from_weights=True, prior_std=s) for s in PRIOR_STDS}
+            for start, net_then in starts.items():
+                row = {"samples": samples, "start": start, "seed": seed, **learned(net_then, x, y, test, seed)}
+                rows.append(row)
+                print(json.dumps(row), flush=True)
+    for samples, start in dict.fromkeys((row["samples"], row["start"]) for row in rows):
+        own = [row for row in rows if (row["samples"], row["start"]) == (samples, start)]
+        error, nll = (statistics.fmean(row[name] for row in own) for name in ("error", "nll"))
+        print(f"{samples} digits, {start:>14}: {error:.2f} % error, NLL {nll:.3f}, mean of {len(own)} seeds")
     if options.out:
         asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
         options.out.write_text(json.dumps({"commit": asked.stdout.strip(), "rows": rows}, indent=1) + "\n")
