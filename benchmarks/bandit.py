@@ -13,10 +13,10 @@ differs is where the values come from.
     neural-linear       draws from a Bayesian linear regression for each arm, on the last hidden layer of Adam's net
 
 All learn the rewards as −1 and +1: an arm that was never pulled is then expected to be better than most, so that
-even the greedy pull it some time. The runs are on the training half of MNIST. All methods are tuned on 5,000 pulls
-of the test half: TAGI's prior may be wider than rewards vary, because a pull tells a tenth of what a label does, and
-Thompson sampling may draw from less than the whole standard deviation, because arms are drawn one by one that share a
-network. What the output file already holds is not run again.
+even the greedy pull it some time. The runs are on the training half of MNIST. All methods are tuned on 5,000
+pulls of the test half: TAGI's prior may be wider than rewards vary, because a pull tells a tenth of what a label
+does, and Thompson sampling may draw from less than the whole standard deviation, because arms are drawn one by
+one that share a network. What the output file already holds is not run again.
 """
 
 from __future__ import annotations

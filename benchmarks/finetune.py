@@ -1,4 +1,4 @@
-"""Fine-tuning by inference: a CNN that Adam has trained on five of the digits learns all ten from 100 or 500 images.
+"""Fine-tuning by inference: a CNN that Adam has trained on five of the digits learns all ten from few images.
 
     python benchmarks/finetune.py --out results/finetune.json
 
