@@ -39,8 +39,11 @@ def test_the_page_on_several_processes_is_up_to_date() -> None:
     assert saved["accelerators"]["rows"] == script["predictions"]()
 
 
+DEFAULT = {"task": "mnist", "network": "cnn", "setting": "default", "seed": 0, "versions": {"commit": "0"}}
+
+
 def recorded_run(folder: Path, rows: list[dict], evaluation: dict | None = None, **identity: object) -> Run:
-    run = Run.create(folder, {"task": "mnist", "network": "cnn", "setting": "default", "seed": 0, **identity})
+    run = Run.create(folder, {**DEFAULT, **identity})
     for row in rows:
         run.add_metrics(row)
     if evaluation is not None:
@@ -57,6 +60,10 @@ def test_the_results_page_says_what_was_not_run_and_averages_seeds(tmp_path) -> 
     baseline = recorded_run(tmp_path / "c", [row | {"epoch": 1, "error": 9.0}], seed=2, method="adam")
     text = script["page"]([first, second, baseline], tmp_path)
     assert "| cnn | **ours, default** | 2 | 1.50 ± 0.71 (2) | 0.50 | 0.1000 | 0.2000 |" in text.splitlines()
+    earlier = recorded_run(tmp_path / "d", [row | {"epoch": 1, "error": 4.0}], versions={})
+    text = script["page"]([first, second, earlier], tmp_path)
+    assert "| cnn | **ours, default** | 2 | 1.50 ± 0.71 (2) | 0.50 | 0.1000 | 0.2000 |" in text.splitlines()
+    assert "| cnn | ours, classes in a tree | 1 | 4.00 | 4.00 | 0.1000 | 0.2000 |" in text.splitlines()
 
 
 def test_the_results_page_shows_gans(tmp_path) -> None:

@@ -26,7 +26,7 @@ from torchtagi.parameter import GaussianParameter
 
 PRIOR_STD = 1.0
 """How far trained weights may move, in standard deviations of a new layer's prior. A network that knows five digits
-learns all ten from 500 images (results/finetune.json) best with 1; with 0.1 and 0.3 it is too stiff."""
+learns all ten from 100 or 500 images (results/finetune.json) best with 1; with 0.1 and 0.3 it is too stiff."""
 
 TWINS = [name for name in tnn.__all__ if hasattr(nn, name) and issubclass(getattr(tnn, name), Layer)]
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)

@@ -58,8 +58,6 @@ DRIFTING = 32  # an average's steps are so many times less than a horizon, or it
 NOISE_FLOOR = 0.01  # of a learned noise, in units of ±1 codes and of standardised targets
 PREDICTION_BATCH = 200  # as fast as 1000, whose large tensors are given back to the system and fetched again
 
-Batch = tuple[Any, Any, Any, Tensor, Tensor | None]
-
 
 class Model(ABC):
     """What Classifier and Regressor share."""
@@ -254,12 +252,9 @@ class Model(ABC):
     def end_epoch(self) -> None:
         self.epochs += 1
 
-    def learn(self, x: Any, y: Any, weights: Any = None) -> tuple[float, Row]:
-        """Learn one batch; the sum of its errors before, and a report."""
-        return self.learn_batch(*distributed.together(lambda: self.batch(*self.checked(x, y, weights))))
-
-    def learn_batch(self, batch: Batch, sizes: list[int]) -> tuple[float, Row]:
-        """The same of what `batch` returned; on each process so many samples."""
+    def learn(self, x: Any, y: Any, weights: Any = None, *, checked: bool = False) -> tuple[float, Row]:
+        """Learn one batch, which may have been checked; the sum of its errors before, and a report."""
+        batch, sizes = distributed.together(lambda: self.batch(x, y, weights, checked))
         given, observed, x, y, weights = batch
         if not self.calibrated:
             self.calibrate(x)
@@ -293,8 +288,11 @@ class Model(ABC):
         self.observations += sum(sizes) if self.new else 0
         return errors, {name: total / steps for name, total in report.items()}
 
-    def batch(self, x: Any, y: Any, weights: Tensor | None = None) -> Batch:
-        """Checked inputs and targets, both as they are learned, and weights if there are some."""
+    def batch(self, x: Any, y: Any, weights: Any, checked: bool) -> tuple[Any, Any, Any, Tensor, Tensor | None]:
+        """Inputs and targets, checked and as they are learned; weights if there are some."""
+        if not checked:
+            x, y, *own = self.checked(x, y, weights)
+            weights = own[0] if own else None
         return x, y, self.prepared(x), self.encoded(y), weights
 
     def replaces_repeats(self) -> bool:
@@ -315,7 +313,7 @@ class Model(ABC):
         with self.unchanged_on_error(whole=not self.calibrated or len(x) > self.chunk_size(len(x))):
             self.observe(x, y, *own)
             self.start_learning(new=True)
-            return self.learn_batch(*distributed.together(lambda: self.batch(x, y, *own)))[1]
+            return self.learn(x, y, *own, checked=True)[1]
 
     def observe(self, x: Any, y: Any, weights: Any = None) -> None:  # noqa: B027 - labels have no scale
         """Look at new observations before they are learned."""

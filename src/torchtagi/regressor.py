@@ -18,7 +18,7 @@ from torchtagi.inference import joint
 from torchtagi.inference.conditioning import chunks
 from torchtagi.likelihoods import HeteroscedasticRegression, Regression
 from torchtagi.likelihoods.observation import NOISE_WINDOW, require_targets
-from torchtagi.model import NOISE_FLOOR, PREDICTION_BATCH, Batch, Model, gaussian
+from torchtagi.model import NOISE_FLOOR, PREDICTION_BATCH, Model, gaussian
 from torchtagi.nn import EvenExp, Sequential
 from torchtagi.prediction import RegressionPrediction
 from torchtagi.standardising import Standardiser
@@ -152,12 +152,12 @@ class Regressor(Model):
         if self.settled:
             self.predicting.load_state_dict(self.net.state_dict())
 
-    def learn_batch(self, batch: Batch, sizes: list[int]) -> tuple[float, Row]:
+    def learn(self, x: Any, y: Any, weights: Any = None, *, checked: bool = False) -> tuple[float, Row]:
         if self.joint is None:
-            return super().learn_batch(batch, sizes)
+            return super().learn(x, y, weights, checked=checked)
         if distributed.state.group is not None:
-            return self.learn_all_rows(distributed.state.group, batch, sizes)
-        given, observed, x, y, weights = batch
+            return self.learn_all_rows(distributed.state.group, x, y, weights)
+        given, observed, x, y, weights = self.batch(x, y, weights, checked)
         counts = torch.ones_like(y[:, :1]) if weights is None else weights[:, None]
         if not self.calibrated:
             self.calibrate(x)
@@ -215,9 +215,9 @@ class Regressor(Model):
             raise ValueError('a joint covariance is not sharded: use covariance="diagonal"')
         super().shard(group)
 
-    def learn_all_rows(self, group: distributed.Group, batch: Batch, sizes: list[int]) -> tuple[float, Row]:
+    def learn_all_rows(self, group: distributed.Group, x: Any, y: Any, weights: Any) -> tuple[float, Row]:
         """A joint covariance has no sums to send: each process learns the rows of all."""
-        x, y, *_, weights = batch
+        (x, y, *_, weights), sizes = distributed.together(lambda: self.batch(x, y, weights, False))
 
         def rows(values: Any) -> Tensor:
             return group.rows(torch.as_tensor(values).to(group.device), sizes)

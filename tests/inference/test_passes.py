@@ -625,12 +625,12 @@ def sooner(monkeypatch: pytest.MonkeyPatch) -> None:
 def fit(model: Any, kind: str, path: Path, stop_after: int | None = None, resume: bool = False) -> list[Any]:
     learn, batches = model.learn, 0
 
-    def limited(*batch: Any) -> Any:
+    def limited(*batch: Any, **known: Any) -> Any:
         nonlocal batches
         batches += 1
         if batches == stop_after:
             signal.raise_signal(signal.SIGINT)  # waits for the end of the step
-        return learn(*batch)
+        return learn(*batch, **known)
 
     model.learn = limited
     rows = model.fit(data_of(kind), epochs=2, checkpoint=path, resume=resume, seed=3)
