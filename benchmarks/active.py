@@ -139,11 +139,11 @@ def draw_picture(runs: list[Run], path: Path) -> None:
         axes.plot(labels, list(map(statistics.fmean, by_round)), "o-", ms=3, color=colour, label=NAMES[method])
     axes.axhline(TARGET, color="#333333", lw=0.8, ls=":")
     axes.set_yscale("log")
-    ticks = [2, 3, 5, 10, 20, 50]
+    ticks = [1, 2, 3, 5, 10, 20, 50]
     axes.set_yticks(ticks, [f"{tick} %" for tick in ticks])
     axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set(xlim=(0, None), ylim=(1.8, 70), xlabel="labels", ylabel="test error")
+    axes.set(xlim=(0, None), ylim=(1, 70), xlabel="labels", ylabel="test error")
     axes.legend(frameon=False, title="labels chosen", alignment="left")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
