@@ -272,6 +272,17 @@ def varied() -> list[Tensor]:
     return drawn
 
 
+def known_labels() -> Tensor:
+    """The scores of a link whose labels were learned before, half of whose outputs are surer than the others."""
+    mean, labels = torch.linspace(-1, 1, 24).reshape(8, 3), torch.arange(8) % 3
+    var = torch.where(torch.arange(8) < 4, 1e-4, 0.2)[:, None].expand(8, 3)
+    likelihood, group = tagi.OneVsRest(3, 0.01, learn_noise=True), distributed.everybody()
+    own = slice(None) if group is None else slice(4 * group.rank, 4 * group.rank + 4)
+    with distributed.joined(group):
+        likelihood.score_link(tagi.Gaussian(mean[own], var[own]), labels[own], new=False)
+    return likelihood.link_scores
+
+
 def first_outcomes() -> dict[str, Any]:
     with soon():
         found: dict[str, Any] = {name: outcome(name) for name in CASES}
@@ -279,6 +290,7 @@ def first_outcomes() -> dict[str, Any]:
     found["refusals"] = {name: refusal(name) for name in REFUSALS}
     found["stopped"] = len(stop_at_once())
     found["uneven"], found["sampled"], found["varied"] = uneven(), sampled(), varied()
+    found["known"] = known_labels()
     return found
 
 
@@ -319,6 +331,11 @@ def test_two_processes_with_half_the_weights_each_learn_what_one_learns(
         alone = shard(name)
     for together in (result["sharded"][name] for result in of_two):
         assert_same(together, alone)
+
+
+def test_processes_judge_labels_that_come_again_alike(of_two: list[dict[str, Any]]) -> None:
+    for together in of_two:
+        torch.testing.assert_close(together["known"], known_labels())
 
 
 def assert_same(found: Result, expected: Result) -> None:

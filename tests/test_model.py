@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import torchtagi as tagi
+from torchtagi.classifier import TreeClassifier
 from torchtagi.fitting import Batches, epoch_order
 from torchtagi.inference.conditioning import condition
 from torchtagi.inference.prior import calibrate_prior
@@ -650,3 +651,13 @@ def test_a_prior_that_the_user_has_calibrated_stays() -> None:
     model.update(x[:1], y[:1])
     head, before = list(net.parameters())[-1], list(kept.parameters())[-1]
     assert 0.5 < float((head / before).detach().mean()) <= 1, "learned from a single sample"
+
+
+def test_classes_in_a_tree_are_saved_and_loaded(tmp_path) -> None:
+    x, y = blobs(64)
+    model = TreeClassifier(small_net(outputs=3), classes=3)
+    model.fit((x, y), epochs=2, progress=False)
+    model.save(tmp_path / "tree.safetensors")
+    loaded = tagi.load(tmp_path / "tree.safetensors")
+    assert isinstance(loaded, TreeClassifier)
+    assert torch.equal(loaded.predict(x).probs, model.predict(x).probs)

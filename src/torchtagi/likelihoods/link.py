@@ -89,7 +89,9 @@ class LabelLikelihood(Likelihood):
         if not bool(torch.isfinite(scores).all()):  # an output far out of range says nothing of the link
             return
         if not new:
-            scores += (scales * z.variance.mean() + noise_var < KNOWN**2).view(scores.shape)
+            scores += (scales * distributed.mean_sample(z.variance).mean() + noise_var < KNOWN**2).view(
+                scores.shape
+            )
         self.labels_seen += count
         window = min(max(self.labels_seen.item() / 2, count), self.memory)
         self.link_scores.lerp_(scores, min(1.0, count / window))
