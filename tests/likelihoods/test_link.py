@@ -48,7 +48,7 @@ def test_scores_are_the_mean_negative_log_probabilities_of_the_labels() -> None:
     likelihood = tagi.HierarchicalClassification(10, 0.01, learn_noise=True)
     z, labels = outputs(50, likelihood.outputs), torch.arange(50) % 10
     likelihood.score_link(z, labels)
-    for row, scale in zip(likelihood.link_scores.tolist(), SCALES, strict=True):
+    for row, scale in zip(likelihood.link_scores.view(len(SCALES), -1).tolist(), SCALES, strict=True):
         scaled = tagi.Gaussian(z.mean, scale * z.var)
         for score, noise_std in zip(row, CANDIDATES, strict=True):
             fixed = tagi.HierarchicalClassification(10, noise_std)
@@ -87,7 +87,7 @@ def test_labels_that_were_learned_before_make_neither_variance_nor_noise_as_smal
 def test_the_messages_noise_is_not_the_links() -> None:
     one, other = (tagi.HierarchicalClassification(10, 0.01, learn_noise=True) for _ in range(2))
     z, labels = outputs(50, one.outputs), torch.arange(50) % 10
-    other.link_scores.copy_(torch.linspace(1, 0, len(CANDIDATES)))
+    other.link_scores.copy_(torch.linspace(1, 0, other.candidates))
     assert one(z, labels).item() == other(z, labels).item()
     assert one.learned_noise_var.item() == other.learned_noise_var.item()
 
@@ -119,6 +119,6 @@ def test_an_output_out_of_range_says_nothing_of_the_noise() -> None:
 def test_the_ladder_is_read_between_its_rungs() -> None:
     logs = [math.log(c) for c in CANDIDATES]
     aim = math.log(0.23)
-    assert lowest([(x - aim) ** 2 for x in logs]) == pytest.approx(0.23)
-    assert lowest([-x for x in logs]) == CANDIDATES[-1]
-    assert lowest([0.0] * len(logs)) == CANDIDATES[0]
+    assert lowest([(x - aim) ** 2 for x in logs], CANDIDATES) == pytest.approx(0.23)
+    assert lowest([-x for x in logs], CANDIDATES) == CANDIDATES[-1]
+    assert lowest([0.0] * len(logs), CANDIDATES) == CANDIDATES[0]

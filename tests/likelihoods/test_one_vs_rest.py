@@ -9,6 +9,7 @@ from torch import Tensor
 
 import torchtagi as tagi
 from torchtagi.likelihoods.link import CANDIDATES, SCALES
+from torchtagi.likelihoods.one_vs_rest import POWERS, WIDTH, log_share
 
 
 def outputs(classes: int, n: int = 40, largest_var: float = 1.0, seed: int = 0) -> tagi.Gaussian:
@@ -46,11 +47,88 @@ def test_the_link_scores_all_candidates_as_fixed_noises_would() -> None:
     likelihood = tagi.OneVsRest(10, 0.01, learn_noise=True).double()
     z, labels = outputs(10), torch.arange(40) % 10
     likelihood.score_link(z, labels)
-    for row, scale in zip(likelihood.link_scores.tolist(), SCALES, strict=True):
+    of_margins, of_shares = likelihood.link_scores.split([len(SCALES) * len(CANDIDATES), len(POWERS)])
+    for row, scale in zip(of_margins.view(len(SCALES), -1).tolist(), SCALES, strict=True):
         for score, noise_std in zip(row, CANDIDATES, strict=True):
             fixed = tagi.OneVsRest(10, noise_std).double()
             scaled = tagi.Gaussian(z.mean, scale * z.var)
             assert score == pytest.approx(-fixed.log_prob(scaled, labels).mean().item(), rel=1e-5)
+    for score, power in zip(of_shares.tolist(), POWERS, strict=True):
+        probs = powers_of_shares(z, power)[range(40), labels]
+        assert score == pytest.approx(-np.log(probs).mean(), rel=1e-9)
+
+
+def powers_of_shares(z: tagi.Gaussian, power: float) -> np.ndarray:
+    """The link's second form by numpy: each output's share of the whole, to a power."""
+    width = np.sqrt(z.variance.numpy() + WIDTH**2)
+    share = width * np.log1p(np.exp((1 + z.mean.numpy()) / width)) * np.exp(z.mean.numpy() / 2)
+    return share**power / (share**power).sum(1, keepdims=True)
+
+
+def by_shares(classes: int, n: int = 40, largest_var: float = 1.0) -> tuple[tagi.OneVsRest, tagi.Gaussian]:
+    """A likelihood whose labels were drawn from shares to the power of 1.8, and more outputs."""
+    likelihood = tagi.OneVsRest(classes, 0.01, learn_noise=True).double()
+    for seed in range(30):
+        z = outputs(classes, 400, largest_var, seed)
+        probs = torch.from_numpy(powers_of_shares(z, 1.8))
+        likelihood.score_link(
+            z, torch.multinomial(probs, 1, generator=torch.Generator().manual_seed(1000 + seed))[:, 0]
+        )
+    return likelihood, outputs(classes, n, largest_var, seed=99)
+
+
+@pytest.mark.parametrize("classes", [3, 10])
+def test_labels_drawn_by_shares_are_predicted_by_them(classes: int) -> None:
+    likelihood, z = by_shares(classes)
+    assert likelihood.power == pytest.approx(1.8, rel=0.1)
+    expected = powers_of_shares(z, likelihood.power)
+    np.testing.assert_allclose(likelihood.predict(z).probs.numpy(), expected, rtol=1e-9)
+    log_prob = likelihood.log_prob(z, torch.arange(40) % classes)
+    np.testing.assert_allclose(log_prob.numpy(), np.log(expected[range(40), np.arange(40) % classes]), rtol=1e-9)
+
+
+def test_labels_drawn_by_margins_are_predicted_by_them() -> None:
+    truth, likelihood = tagi.OneVsRest(10, 0.3).double(), tagi.OneVsRest(10, 0.01, learn_noise=True).double()
+    for seed in range(30):
+        z = outputs(10, 400, 0.1, seed)
+        probs = truth.predict(z).probs
+        likelihood.score_link(
+            z, torch.multinomial(probs, 1, generator=torch.Generator().manual_seed(1000 + seed))[:, 0]
+        )
+    assert likelihood.power is None
+    assert likelihood.predictive_noise_var.sqrt().item() == pytest.approx(0.3, rel=0.15)
+
+
+def test_of_labels_that_were_known_shares_are_not_chosen() -> None:
+    likelihood = tagi.OneVsRest(3, 0.01, learn_noise=True).double()
+    mean = torch.full((6, 3), -1.0, dtype=torch.float64).scatter_(1, (torch.arange(6) % 3)[:, None], 1.0)
+    z = tagi.Gaussian(mean, torch.full_like(mean, 1e-3))
+    likelihood.score_link(z, torch.arange(6) % 3, new=False)
+    assert likelihood.power is None
+
+
+def test_epistemic_variance_by_shares_is_that_of_autograds_jacobian() -> None:
+    likelihood, z = by_shares(4, n=10, largest_var=1e-6)
+    width = z.variance.add(WIDTH**2).sqrt()  # as wide whatever the outputs are
+    assert likelihood.power is not None
+
+    def probs(mean: Tensor) -> Tensor:
+        share = torch.log1p(((1 + mean) / width).exp()).log() + mean / 2
+        return (likelihood.power * share).softmax(-1)
+
+    jacobian = torch.autograd.functional.jacobian(probs, z.mean)
+    rows = torch.arange(10)
+    expected = (jacobian[rows, :, rows].square() * z.var[:, None]).sum(-1)
+    torch.testing.assert_close(likelihood.predict(z).epistemic, expected, rtol=1e-3, atol=1e-15)
+
+
+def test_shares_far_out_stay_finite_in_float32() -> None:
+    mean = torch.tensor([[-40.0, 40.0, -1.0], [-300.0, -290.0, -1e4]])
+    assert bool(log_share(tagi.Gaussian(mean, torch.zeros_like(mean))).isfinite().all())
+    likelihood, _ = by_shares(3)
+    predicted = likelihood.float().predict(tagi.Gaussian(mean, torch.full_like(mean, 1e-8)))
+    for part in (predicted.probs, predicted.epistemic, predicted.aleatoric):
+        assert bool(part.isfinite().all())
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])

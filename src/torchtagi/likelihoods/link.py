@@ -36,13 +36,14 @@ class LabelLikelihood(Likelihood):
     follows_messages = True
     """Whether the link is scored by the outputs that messages are sent to; not so where others predict."""
     memory = MEMORY
+    candidates = len(SCALES) * len(CANDIDATES)
     link_scores: Tensor | None
-    """(scales, noises)."""
+    """Of each candidate: of all noises with the first scale, with the second, and so on."""
     labels_seen: Tensor | None
 
     def __init__(self, noise_std: Any = 1.0, learn_noise: bool = False) -> None:
         super().__init__(noise_std, learn_noise)
-        self.register_buffer("link_scores", torch.zeros(len(SCALES), len(CANDIDATES)) if learn_noise else None)
+        self.register_buffer("link_scores", torch.zeros(self.candidates) if learn_noise else None)
         self.register_buffer("labels_seen", torch.zeros(()) if learn_noise else None)
 
     def message(self, z: Gaussian, y: Tensor) -> Message:
@@ -74,11 +75,8 @@ class LabelLikelihood(Likelihood):
         is surer than `KNOWN`."""
         if self.link_scores is None or self.labels_seen is None:
             return
-        ones = [1] * z.ndim
-        noise_var = torch.tensor(CANDIDATES, dtype=z.dtype, device=z.device).square().view(-1, *ones)
-        scales = torch.tensor(SCALES, dtype=z.dtype, device=z.device).view(-1, 1, *ones)
-        margins = z.mean / (scales * z.variance + noise_var).sqrt()
-        log_probs, count = self.log_prob_at(margins, labels), float(len(labels))
+        log_probs, too_sure = self.foretold(z, labels)
+        count = float(len(labels))
         if self.weights is not None:
             log_probs, count = log_probs * self.weights.to(log_probs), self.weights.sum().item()
         total = log_probs.sum(-1)
@@ -89,12 +87,20 @@ class LabelLikelihood(Likelihood):
         if not bool(torch.isfinite(scores).all()):  # an output far out of range says nothing of the link
             return
         if not new:
-            scores += (scales * distributed.mean_sample(z.variance).mean() + noise_var < KNOWN**2).view(
-                scores.shape
-            )
+            scores += too_sure
         self.labels_seen += count
         window = min(max(self.labels_seen.item() / 2, count), self.memory)
         self.link_scores.lerp_(scores, min(1.0, count / window))
+
+    def foretold(self, z: Gaussian, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The log-probabilities (candidates, N) of the labels, and which candidates are too sure for those that
+        were known."""
+        ones = [1] * z.ndim
+        noise_var = torch.tensor(CANDIDATES, dtype=z.dtype, device=z.device).square().view(-1, *ones)
+        scales = torch.tensor(SCALES, dtype=z.dtype, device=z.device).view(-1, 1, *ones)
+        margins = z.mean / (scales * z.variance + noise_var).sqrt()
+        too_sure = scales * distributed.mean_sample(z.variance).mean() + noise_var < KNOWN**2
+        return self.log_prob_at(margins, labels).flatten(0, 1), too_sure.flatten()
 
     @property
     def predictive_noise_var(self) -> Tensor:
@@ -112,17 +118,19 @@ class LabelLikelihood(Likelihood):
         """c and √R of the lowest score, if labels have been scored."""
         if self.link_scores is None or self.labels_seen is None or not self.labels_seen.item():
             return None
-        rows: list[list[float]] = self.link_scores.tolist()
+        size = len(CANDIDATES)
+        rows: list[list[float]] = self.link_scores[: len(SCALES) * size].view(-1, size).tolist()
         best = min(range(len(rows)), key=lambda row: min(rows[row]))
-        return SCALES[best], lowest(rows[best])
+        return SCALES[best], lowest(rows[best], CANDIDATES)
 
 
-def lowest(scores: list[float]) -> float:
-    """The noise with the lowest score: the vertex of the parabola through the best candidate and its neighbours."""
+def lowest(scores: list[float], candidates: tuple[float, ...]) -> float:
+    """The candidate with the lowest score, of some in geometric progression: the vertex of the parabola through the
+    best of them and its neighbours."""
     best = min(range(len(scores)), key=scores.__getitem__)
     offset = 0.0
     if 0 < best < len(scores) - 1:
         below, here, above = scores[best - 1 : best + 2]
         bend = below - 2 * here + above
         offset = 0.5 * (below - above) / bend if bend > 0 else 0.0
-    return float(CANDIDATES[best] * STEP**offset)
+    return candidates[best] * (candidates[1] / candidates[0]) ** offset
