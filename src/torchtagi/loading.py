@@ -30,8 +30,8 @@ def load(path: str | Path, net: nn.Module | None = None) -> Classifier | Regress
                 kind = CLASSIFIERS[described["kind"]]
                 model = kind(built, described["classes"], noise=described["noise"], horizon=horizon)
             else:
-                covariance = described["covariance"]
-                model = Regressor(built, noise=described["noise"], covariance=covariance, horizon=horizon)
+                names = "noise", "covariance", "horizon", "targets"
+                model = Regressor(built, **{name: described[name] for name in names})
     except CheckpointError:
         raise
     except (KeyError, TypeError, ValueError) as error:

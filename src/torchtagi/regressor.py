@@ -18,12 +18,15 @@ from torchtagi.inference import joint
 from torchtagi.inference.conditioning import chunks
 from torchtagi.likelihoods import HeteroscedasticRegression, Regression
 from torchtagi.likelihoods.observation import NOISE_WINDOW, require_targets
+from torchtagi.likelihoods.relative_noise import RelativeNoise
 from torchtagi.model import NOISE_FLOOR, PREDICTION_BATCH, Model, gaussian
 from torchtagi.nn import EvenExp, Sequential
 from torchtagi.prediction import RegressionPrediction
 from torchtagi.standardising import Standardiser
 
 SCALE_ROWS = 10_000  # of the training data say what the scales of inputs and targets are
+SHORTEST = 0.02  # step of a joint Gaussian in the last epochs
+NOISE_FROM = 0.35  # of a fit: from then on a joint Gaussian's noise is predicted (results/uci/choice.jsonl)
 
 
 class Regressor(Model):
@@ -37,8 +40,13 @@ class Regressor(Model):
     with a joint covariance the errors of new observations tell whether the world drifts, and how fast to forget.
 
     `covariance` is `full`, that of all weights jointly (`inference.joint`); or `diagonal`, a variance for each; or
-    `auto`, full for networks of up to 1,500 weights, all of them in Linear layers, that do not predict their noise.
+    `auto`, full for networks of up to 1,500 weights, all of them in Linear layers.
+
+    A network that predicts its noise gets a second output for each target. One that was written with both says how
+    many `targets` there are.
     """
+
+    likelihood: Regression | HeteroscedasticRegression
 
     def __init__(
         self,
@@ -47,6 +55,7 @@ class Regressor(Model):
         noise: str | float = "learned",
         covariance: str = "auto",
         horizon: float | str | None = None,
+        targets: int | None = None,
     ) -> None:
         if isinstance(noise, str) and noise not in ("learned", "predicted"):
             raise ValueError(f'noise must be "learned", "predicted" or a number, got {noise!r}')
@@ -58,30 +67,37 @@ class Regressor(Model):
         given: Any = None if self.finds_horizon else horizon
         self.settled = False
         """Whether this is the last epoch of a fit, in which a joint Gaussian looks without moving."""
+        self.new_to_noise = False
+        """Whether this is the first epoch in which the noise that is predicted is observed."""
         self.streams = True
         """Whether observations come by `update`, so that no later epoch finds the noise and the prior."""
         self.scale_of_x, self.scale_of_y = Standardiser(), Standardiser()
         self.flat = True
         """Whether targets came without a dimension of their own."""
         net = gaussian(net)
-        self.targets = outputs_of(last_layer(net)[1])
-        if noise != "predicted":
-            likelihood = Regression([NOISE_FLOOR] * self.targets, learn_noise=noise == "learned")
-            super().__init__(net, likelihood, given)
-            return
-        if isinstance(net, nn.Sequential) and isinstance(net[-1], EvenExp):
-            self.targets //= 2
+        outputs, ends = (
+            outputs_of(last_layer(net)[1]),
+            isinstance(net, nn.Sequential) and isinstance(net[-1], EvenExp),
+        )
+        self.pairs = noise == "predicted"
+        """Whether each target has a second output, for its noise."""
+        self.targets = targets or (outputs // 2 if self.pairs and ends else outputs)
+        net = with_outputs(net, self.targets, 2 * self.targets) if self.pairs and outputs == self.targets else net
+        self.full = self.takes_full(net)
+        likelihood: Regression | HeteroscedasticRegression
+        if not self.pairs or self.full:
+            kind = RelativeNoise if self.pairs else Regression
+            likelihood = kind([NOISE_FLOOR] * self.targets, learn_noise=isinstance(noise, str))
         else:
-            net = Sequential(with_outputs(net, self.targets, 2 * self.targets), EvenExp())
-        super().__init__(net, HeteroscedasticRegression(), given)
+            net, likelihood = net if ends else Sequential(net, EvenExp()), HeteroscedasticRegression()
+        super().__init__(net, likelihood, given)
 
-    def start_inference(self) -> None:
-        super().start_inference()
-        self.posterior.repeats = math.inf
-        hindrance = "predicts its noise" if self.noise == "predicted" else joint.why_not(self.net)
+    def takes_full(self, net: nn.Module) -> bool:
+        """Whether the weights of `net` get a joint covariance."""
+        hindrance = joint.why_not(net)
         if self.covariance == "full" and hindrance is not None:
             raise ValueError(f'covariance="full" does not fit this network: it {hindrance}; use "diagonal"')
-        small = joint.weights_of(self.net) <= joint.LARGEST
+        small = joint.weights_of(net) <= joint.LARGEST
         full = self.covariance == "full" or (self.covariance == "auto" and small and hindrance is None)
         if self.finds_horizon and not full:
             why = hindrance or f"has more than {joint.LARGEST:,} weights, or was asked for a diagonal one"
@@ -89,10 +105,16 @@ class Regressor(Model):
             raise ValueError(
                 f'horizon="auto" needs a joint covariance; this network {why}: give {remedy}a number of samples'
             )
-        self.joint = joint.Joint(self.net, self.targets, self.finds_horizon) if full else None
+        return full
+
+    def start_inference(self) -> None:
+        super().start_inference()
+        self.posterior.repeats = math.inf
+        outputs = 2 * self.targets if self.pairs else self.targets
+        self.joint = joint.Joint(self.net, outputs, self.finds_horizon) if self.full else None
         if self.average is not None and self.finds_horizon:
             self.average.steps = 1  # how long an average may be, nobody knows
-        if full and self.noise == "learned":
+        if self.full and isinstance(self.noise, str):
             assert isinstance(self.likelihood, Regression)
             self.likelihood.noise_var.fill_(joint.NOISE_FLOOR**2)
 
@@ -128,10 +150,18 @@ class Regressor(Model):
     def start_learning(self, new: bool) -> None:
         super().start_learning(new)
         self.settled = False
+        if isinstance(self.likelihood, RelativeNoise):
+            self.likelihood.observes, self.new_to_noise = True, False
 
     def start_epoch(self, epoch: int, left: int) -> bool:
         augmented = super().start_epoch(epoch, left)
         self.settled = self.joint is not None and epoch > 0 and left == 1
+        if self.joint is not None:
+            past = epoch / (epoch + left)
+            self.joint.length = max((1 + math.cos(math.pi * past)) / 2, SHORTEST)
+            if isinstance(self.likelihood, RelativeNoise):
+                first = int(NOISE_FROM * (epoch + left))
+                self.likelihood.observes, self.new_to_noise = epoch >= first, epoch == first > 0
         if self.settled:
             self.net.load_state_dict(self.predicting.state_dict())
         return augmented
@@ -142,10 +172,13 @@ class Regressor(Model):
             return
         likelihood = self.likelihood
         assert isinstance(likelihood, Regression)
-        learned = likelihood.residual_var is not None
-        noise = self.joint.replace_sites(
-            likelihood.learned_noise_var, learned, likelihood.noise_var, last=self.settled
-        )
+        noise, least = (likelihood.of_outputs(var) for var in (likelihood.learned_noise_var, likelihood.noise_var))
+        learns = torch.full_like(noise, likelihood.residual_var is not None, dtype=torch.bool)
+        if isinstance(likelihood, RelativeNoise):
+            learns[:] = not likelihood.observes or self.settled  # or R and the level of s would chase each other
+            learns[1::2] = False
+        noise = self.joint.replace_sites(noise, learns, least, last=self.settled)
+        noise = noise[::2] if self.pairs else noise
         if likelihood.residual_var is not None and likelihood.error_var is not None:
             likelihood.residual_var.copy_(noise)
             likelihood.error_var.copy_(noise)
@@ -158,40 +191,58 @@ class Regressor(Model):
         if distributed.state.group is not None:
             return self.learn_all_rows(distributed.state.group, x, y, weights)
         given, observed, x, y, weights = self.batch(x, y, weights, checked)
-        counts = torch.ones_like(y[:, :1]) if weights is None else weights[:, None]
         if not self.calibrated:
             self.calibrate(x)
         if not self.joint.started:
-            self.joint.start()
-        likelihood = self.likelihood
-        assert isinstance(likelihood, Regression)
+            self.joint.start(silent=slice(1, None, 2) if self.pairs else None)
         errors, start = 0.0, 0
         innovations: list[Tensor] = []
         with naming_largest(x=(given, x), y=(observed, y)):
             for inputs, targets in chunks(x, y, joint.CHUNK):
-                own = counts[start : start + len(targets)]
+                own = None if weights is None else weights[start : start + len(targets)]
                 start += len(targets)
-                missing = require_targets(targets)
-                at = self.joint.linearise(inputs)
-                errors += self.error(at.z, targets)
-                noise, repeats = likelihood.learned_noise_var / own, None if self.new else float(self.observations)
-                if self.new and not self.streams:
-                    likelihood.weights = None if weights is None else own[:, 0]
-                    noise = likelihood.training_noise_var(at.z, targets, None if missing is None else ~missing)
-                    likelihood.weights = None
-                chance = joint.CHANCE if self.streams else 0.0
-                moves = not self.settled
-                found = self.joint.condition(at, targets, noise, own, repeats, moves, chance)
-                if self.new and self.streams:
-                    self.joint.scale(self.scale_noise(found, (own * ~torch.isnan(targets)).sum(0)))
-                fades = self.joint.drifted() if self.horizon is None else 1 / self.horizon
-                if self.new and fades > 0:
-                    self.joint.fade(len(targets) * fades)
-                innovations.append(found.nanmean())
+                missed, innovation = self.learn_chunk(self.joint, inputs, targets, own)
+                errors += missed
+                innovations.append(innovation.nanmean())
                 if self.average is not None and not self.settled:
                     self.average.follow()
         self.observations += len(x) if self.new else 0
         return errors, {"alpha": 1.0, "innovation": float(torch.stack(innovations).nanmean())}
+
+    def learn_chunk(
+        self, posterior: joint.Joint, x: Any, y: Tensor, weights: Tensor | None
+    ) -> tuple[float, Tensor]:
+        """Learn a chunk jointly; returns the sum of its errors before, and the innovation of each target."""
+        likelihood = self.likelihood
+        assert isinstance(likelihood, Regression)
+        counts = torch.ones_like(y[:, :1]) if weights is None else weights[:, None]
+        missing = require_targets(y)
+        at = posterior.linearise(x)
+        errors = self.error(at.z, y)
+        noise, repeats = likelihood.learned_noise_var, None if self.new else float(self.observations)
+        if self.new and not self.streams:
+            likelihood.weights = weights
+            noise = likelihood.training_noise_var(at.z, y, None if missing is None else ~missing) * counts
+            likelihood.weights = None
+        told, noise_var, precisions = likelihood.sites(at.z, y, noise, counts, known=not self.new)
+        first = likelihood if self.new_to_noise and isinstance(likelihood, RelativeNoise) else None
+        if first is not None:
+            told = first.as_it_is(told, at.z)
+        chance = joint.CHANCE if self.streams else 0.0
+        moves = not self.settled
+        innovation = posterior.condition(at, told, noise_var, counts, precisions, repeats, moves, chance)
+        innovation = innovation[::2] if self.pairs else innovation
+        if first is not None:
+            at = posterior.linearise(x)
+            told, noise_var, _ = first.sites(at.z, y, noise, counts, known=True)
+            posterior.condition(at, first.of_noise(told), noise_var, counts)
+        if self.new and self.streams:
+            grown = self.scale_noise(innovation, (counts * ~torch.isnan(y)).sum(0))
+            posterior.scale(1.0 if self.pairs else grown)  # a noise that is predicted has a level of its own
+        fades = posterior.drifted() if self.horizon is None else 1 / self.horizon
+        if self.new and fades > 0:
+            posterior.fade(len(y) * fades)
+        return errors, innovation
 
     def scale_noise(self, innovation: Tensor, counts: Tensor) -> float:
         """Learn the noise from the innovations of so many new observations of each target; returns by how much it
@@ -274,15 +325,8 @@ class Regressor(Model):
         standardised: Tensor = self.scale_of_y(y[:, None] if y.ndim == 1 else y)
         return standardised
 
-    def split(self, z: Gaussian) -> tuple[Gaussian, Tensor]:
-        """The targets without their noise, and its variance, both standardised."""
-        if isinstance(self.likelihood, Regression):
-            epistemic = Gaussian.trusted(z.mean, self.likelihood.predictive_scale * z.variance)
-            return epistemic, self.likelihood.predictive_noise_var.expand_as(z.mean)
-        return z[:, ::2], z.mean[:, 1::2]
-
     def error(self, z: Gaussian, y: Tensor) -> float:
-        mean = z.mean if isinstance(self.likelihood, Regression) else z.mean[:, ::2]
+        mean = z.mean[:, ::2] if self.pairs else z.mean
         missed = (mean - y) * self.scale_of_y.factor(y)
         return float(missed.square().nanmean(1).nansum())
 
@@ -300,7 +344,7 @@ class Regressor(Model):
         """In the targets' units."""
         rows = []
         for z in self.outputs(x):
-            z, noise = self.split(z)
+            z, noise = self.likelihood.split(z)
             square = self.scale_of_y.factor(noise).square()
             rows.append((self.scale_of_y.undo(z.mean), z.variance * square, noise * square))
         columns = [torch.cat(column) for column in zip(*rows, strict=True)]
@@ -319,8 +363,8 @@ class Regressor(Model):
     def description(self) -> Row:
         scales = {"x": self.scale_of_x.as_json(), "y": self.scale_of_y.as_json()}
         horizon = "auto" if self.finds_horizon else self.horizon
-        own = {"noise": self.noise, "covariance": self.covariance, "horizon": horizon, "flat": self.flat}
-        return {"kind": "Regressor", **own, **scales}
+        own = {"noise": self.noise, "covariance": self.covariance, "horizon": horizon}
+        return {"kind": "Regressor", **own, "targets": self.targets, "flat": self.flat, **scales}
 
     def read_description(self, described: Row) -> None:
         self.flat = bool(described["flat"])

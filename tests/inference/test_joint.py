@@ -99,7 +99,7 @@ def test_weights_are_repeated_observations_and_missing_ones_are_none() -> None:
     assert (after.diagonal()[:3] < models[2].joint.prior_var[:3]).all()
 
 
-@pytest.mark.parametrize(("batch_size", "bound"), [(16, 0.3), (60, 0.01)])
+@pytest.mark.parametrize(("batch_size", "bound"), [(16, 0.1), (60, 0.01)])
 def test_epochs_of_a_linear_model_end_at_its_posterior(batch_size: int, bound: float) -> None:
     """Sites replaced by the same sites: noise and prior apart, which are learned, it is the posterior of one
     pass. Means that move with each batch are off by what the last ones said, in posterior standard deviations."""
@@ -261,7 +261,7 @@ def test_resumed_to_the_bit_and_loaded(tmp_path) -> None:
     ("net", "options", "words"),
     [
         (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 1)), {}, "other layers than Linear"),
-        (nn.Linear(2, 1), {"noise": "predicted"}, "predicts its noise"),
+        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 1)), {"noise": "predicted"}, "other layers"),
         (nn.Linear(2, 1), {"covariance": "dense"}, "covariance must be"),
     ],
 )
@@ -426,7 +426,6 @@ def test_a_horizon_from_the_innovations_is_saved(tmp_path) -> None:
     [
         (nn.Linear(2, 1), {"covariance": "diagonal"}, 'give covariance="full" or a number of samples'),
         (nn.Linear(joint.LARGEST, 1), {}, 'more than 1,500 weights.*give covariance="full" or a number'),
-        (nn.Linear(2, 1), {"noise": "predicted"}, "predicts its noise: give a number of samples"),
         (nn.Linear(2, 1), {"horizon": "hourly"}, "horizon must be a number of samples, at least 1, got hourly"),
     ],
 )

@@ -97,6 +97,8 @@ class Joint(nn.Module):
     """The joint covariance of the weights of `net`, whose means are in its parameters; so are its diagonal's
     entries, as their variances. Its buffers are its whole state."""
 
+    length = 1.0
+    """Of the steps in which observations that come again move the means."""
     net: nn.Module
     covariance: Tensor
     information: Tensor
@@ -109,16 +111,18 @@ class Joint(nn.Module):
     gain_slope: Tensor | None
     whiteness: Tensor | None
 
-    def __init__(self, net: nn.Module, targets: int, watches_drift: bool = False) -> None:
+    def __init__(self, net: nn.Module, outputs: int, watches_drift: bool = False) -> None:
         super().__init__()
         object.__setattr__(self, "net", net)  # not a part of this module: it is saved on its own
         self.parts = ordered_parameters(net)
+        self.head = len(self.parts) - (2 if self.parts[-1].mean.ndim == 1 else 1)
+        """Where the last layer's parameters begin."""
         size = weights_of(net)
         options: dict[str, Any] = {"dtype": torch.float64, "device": self.parts[0].mean.device}
         self.register_buffer("covariance", torch.zeros(size, size, **options))
-        self.register_buffer("information", torch.zeros(targets, size, size, **options))
-        self.register_buffer("squares", torch.zeros(targets, **options))
-        self.register_buffer("counts", torch.zeros(targets, **options))
+        self.register_buffer("information", torch.zeros(outputs, size, size, **options))
+        self.register_buffer("squares", torch.zeros(outputs, **options))
+        self.register_buffer("counts", torch.zeros(outputs, **options))
         self.register_buffer("prior_mean", torch.zeros(size, **options))
         self.register_buffer("prior_var", torch.zeros(size, **options))
         self.register_buffer("faded", torch.zeros((), **options))
@@ -127,9 +131,11 @@ class Joint(nn.Module):
         self.register_buffer("whiteness", torch.zeros(2, **options) if watches_drift else None)  # the sums of β
 
     @torch.no_grad()
-    def start(self) -> None:
+    def start(self, silent: slice | None = None) -> None:
         """Take the network's parameters for the prior. Where they are not given, its mean becomes 0, its variance
-        the second moment: the means only make units differ."""
+        the second moment: the means only make units differ. `silent` outputs begin at 0."""
+        for part in self.parts[self.head :] if silent is not None else ():
+            part.mean[silent] = 0.0
         self.covariance.copy_(torch.diag(self.flat("var")))
         own = torch.cat([torch.full((part.mean.numel(),), part.given or part.learned) for part in self.parts])
         own = own.to(self.prior_mean.device)
@@ -178,15 +184,16 @@ class Joint(nn.Module):
         y: Tensor,
         noise_var: Tensor,
         weights: Tensor | float = 1.0,
+        precisions: Tensor | None = None,
         repeats: float | None = None,
         moves: bool = True,
         chance: float = 0.0,
     ) -> Tensor:
-        """Learn y (N, targets), NaN where nothing was observed, with a noise for each target; returns λ of each.
+        """Learn y (N, outputs), NaN where nothing was observed, with a noise for each output; returns λ of each.
 
-        A sample of weight w counts for w observations; its noise is given as R/w. `repeats` says that these are
-        some of so many observations that have been learned before; the means may then stay where they are.
-        λ of n may be 1 + `chance`/n by chance.
+        A sample of weight w counts for w observations. Its noise is given as R/p, with p its precision in units of
+        1/R, which is w unless given. `repeats` says that these are some of so many observations that have been
+        learned before; the means may then stay where they are. λ of n may be 1 + `chance`/n by chance.
         """
         seen = ~torch.isnan(y)
         observed = seen.flatten()
@@ -212,18 +219,20 @@ class Joint(nn.Module):
             self.write("mean", mean + gain @ torch.cholesky_solve(error[:, None], factor)[:, 0])
             self.write("var", self.covariance.diagonal())
             return innovation
-        targets = y.shape[1]
-        for target in range(targets):
-            rows, count = at.rows[target::targets], counts[target::targets]
-            self.information[target].addmm_(rows.T, rows * count[:, None])
-            self.squares[target] += (count * error[target::targets].square()).sum()
-            self.counts[target] += count.sum()
+        precision = counts if precisions is None else precisions.double().flatten() * observed
+        outputs = y.shape[1]
+        for output in range(outputs):
+            rows, own = at.rows[output::outputs], precision[output::outputs]
+            self.information[output].addmm_(rows.T, rows * own[:, None])
+            self.squares[output] += (own * error[output::outputs].square()).sum()
+            self.counts[output] += counts[output::outputs].sum()
         if moves:
             noise_share = (noise * observed).mean() / (noise * observed + inflated).mean()
             share = noise_share * len(y) / repeats
             pull = self.covariance @ (share * (self.prior_mean - mean) / self.prior_var)
             left = error - observed * (at.rows.double() @ pull)
-            self.write("mean", mean + pull + gain @ torch.cholesky_solve(left[:, None], factor)[:, 0])
+            step = pull + gain @ torch.cholesky_solve(left[:, None], factor)[:, 0]
+            self.write("mean", mean + self.length * step)
         return innovation
 
     def watch_drift(self, rows: Tensor, gain: Tensor, error: Tensor, factor: Tensor) -> None:
@@ -249,10 +258,11 @@ class Joint(nn.Module):
         return min(SPEED * with_errors / alone / STEPS, MOST_FADED) if significant else 0.0
 
     @torch.no_grad()
-    def replace_sites(self, noise_var: Tensor, learn_noise: bool, least: Tensor, last: bool) -> Tensor:
-        """The end of an epoch of repeats: its sites in the place of the last one's. The noise of each target, not
-        less than `least`, and the prior are learned, a step of each by the last sites' covariance; at the last
-        epoch's end the prior stays, and the noise comes to its fixed point. Returns the noise."""
+    def replace_sites(self, noise_var: Tensor, learns: Tensor, least: Tensor, last: bool) -> Tensor:
+        """The end of an epoch of repeats: its sites in the place of the last one's. The noise of each output that
+        `learns` one, not less than `least`, and the prior are learned, a step of each by the last sites'
+        covariance; at the last epoch's end the prior stays, and the noise comes to its fixed point. Returns the
+        noise."""
         if not bool((self.counts > 0).any()):
             return noise_var
         noise, seen = noise_var.double(), self.counts.clamp_min(1)
@@ -261,14 +271,14 @@ class Joint(nn.Module):
             return (self.covariance * self.information).sum((1, 2)) / noise
 
         def learned(found: Tensor) -> Tensor:
-            return torch.where(self.counts > 0, torch.maximum(found, least.double()), noise)
+            return torch.where(learns & (self.counts > 0), torch.maximum(found, least.double()), noise)
 
         if not last:
-            if learn_noise:  # as slow as expectation–maximisation, because errors of moving means are too large
+            if bool(learns.any()):  # as slow as expectation–maximisation: errors of moving means are too large
                 noise = learned((self.squares + determined() * noise) / seen)
             self.learn_prior()
         self.invert(noise)
-        for _ in range(ITERATIONS if last and learn_noise else 0):
+        for _ in range(ITERATIONS if last and bool(learns.any()) else 0):
             before, noise = noise, learned(self.squares / (self.counts - determined()).clamp_min(1))
             self.invert(noise)
             if bool(((noise / before).log().abs() < CLOSE).all()):
@@ -289,7 +299,10 @@ class Joint(nn.Module):
         pieces = []
         for number, (part, moment) in enumerate(zip(self.parts, self.split(moments)[0], strict=True)):
             by_row = moment.view(part.mean.shape[0], -1)
-            pooled = by_row.mean(0, keepdim=True) if number == 0 else by_row.mean()
+            if number == 0:
+                pooled = by_row.mean(0, keepdim=True)
+            else:
+                pooled = by_row.mean(1, keepdim=True) if number >= self.head else by_row.mean()
             pieces.append(pooled.expand_as(by_row).flatten())
         learned = (self.prior_var * torch.cat(pieces)).sqrt()
         given = torch.cat([torch.full((part.mean.numel(),), part.given) for part in self.parts])

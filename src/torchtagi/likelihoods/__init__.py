@@ -5,8 +5,16 @@ from torchtagi.likelihoods.heteroscedastic import HeteroscedasticRegression
 from torchtagi.likelihoods.observation import Likelihood
 from torchtagi.likelihoods.one_vs_rest import OneVsRest
 from torchtagi.likelihoods.regression import Binary, Regression
+from torchtagi.likelihoods.relative_noise import RelativeNoise
 
-BUILDABLE = ("Binary", "HeteroscedasticRegression", "HierarchicalClassification", "OneVsRest", "Regression")
+BUILDABLE = (
+    "Binary",
+    "HeteroscedasticRegression",
+    "HierarchicalClassification",
+    "OneVsRest",
+    "Regression",
+    "RelativeNoise",
+)
 
 __all__ = [
     "BUILDABLE",
@@ -16,5 +24,6 @@ __all__ = [
     "Likelihood",
     "OneVsRest",
     "Regression",
+    "RelativeNoise",
     "class_tree",
 ]

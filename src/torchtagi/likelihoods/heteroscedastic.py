@@ -56,10 +56,15 @@ class HeteroscedasticRegression(Observer):
         derivatives = interleaved(-r * precision, in_var / k), interleaved(in_var, torch.zeros_like(in_var))
         return Message(torch.where(observed, losses, 0.0).sum(), gradient, curvature, derivatives)
 
+    def split(self, z: Gaussian) -> tuple[Gaussian, Tensor]:
+        """The targets without their noise, and its variance."""
+        signal, noise = pairs(z)
+        return signal, noise.mean
+
     def predict(self, z: Gaussian) -> Gaussian:
         """N(m, v + n) for each pair."""
-        signal, noise = pairs(require_output("z", z))
-        return Gaussian.trusted(signal.mean, signal.variance + noise.mean)
+        signal, noise_var = self.split(require_output("z", z))
+        return Gaussian.trusted(signal.mean, signal.variance + noise_var)
 
     def log_prob(self, z: Gaussian, y: Tensor) -> Tensor:
         """Summed over the targets; a missing one counts nothing."""

@@ -133,4 +133,4 @@ def lowest(scores: list[float], candidates: tuple[float, ...]) -> float:
         below, here, above = scores[best - 1 : best + 2]
         bend = below - 2 * here + above
         offset = 0.5 * (below - above) / bend if bend > 0 else 0.0
-    return candidates[best] * (candidates[1] / candidates[0]) ** offset
+    return float(candidates[best] * (candidates[1] / candidates[0]) ** offset)

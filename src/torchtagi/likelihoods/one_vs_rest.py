@@ -12,7 +12,7 @@ That is one form of the link. The other takes an output for the class's share (1
 
 It is as steep at −1 as the first, and nearly straight from there on, which is right where classes are often
 confused with each other and outputs are seldom near +1: on CIFAR-10 it has 2 % less NLL. The first is right about
-digits, where outputs of +0.9 are hardly ever wrong. Which form, and its R and c or its τ, the labels decide (`link`).
+digits, where outputs of +0.9 are hardly ever wrong. The labels decide on the form, and on its R and c or its τ.
 
 A label says one thing, and its C − 1 outputs of −1 say it once more each. Together they count for `REST` outputs at
 most: where there are more, their noise is so many times as large (docs/maths.md has what that does for a hundred

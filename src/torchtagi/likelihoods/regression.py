@@ -16,10 +16,26 @@ class Regression(Likelihood):
     def targets(self, z: Gaussian, y: Tensor) -> tuple[Tensor, Tensor | None]:
         return y, self.check(z, y)
 
+    def split(self, z: Gaussian) -> tuple[Gaussian, Tensor]:
+        """The targets without their noise, and its variance."""
+        epistemic = Gaussian.trusted(z.mean, self.predictive_scale * z.variance)
+        return epistemic, self.predictive_noise_var.expand_as(z.mean)
+
     def predict(self, z: Gaussian) -> Gaussian:
         """N(m, c v + R): the epistemic part of the variance and the noise."""
-        require_output("z", z)
-        return Gaussian.trusted(z.mean, self.predictive_scale * z.variance + self.predictive_noise_var)
+        epistemic, noise_var = self.split(require_output("z", z))
+        return Gaussian.trusted(epistemic.mean, epistemic.variance + noise_var)
+
+    def sites(
+        self, z: Gaussian, y: Tensor, noise_var: Tensor, weights: Tensor, known: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """What y, which may have been learned before, says of each output: values, the variance of their noise, and
+        their precision in units of `of_outputs`' noise."""
+        return y, noise_var / weights, weights.expand_as(y)
+
+    def of_outputs(self, noise_var: Tensor) -> Tensor:
+        """The noise of each output, by that of each target."""
+        return noise_var
 
     def log_prob(self, z: Gaussian, y: Tensor) -> Tensor:
         """Summed over the outputs; a missing target counts nothing."""

@@ -42,7 +42,7 @@ class TagiSetting:
     batch_size: int = 64
     depth: int = 1
     """Hidden layers."""
-    noise: str = "learned"
+    noise: str = "predicted"
     covariance: str = "auto"
 
 

@@ -1,0 +1,147 @@
+"""A noise predicted by its logarithm: what an error says of it, and whether it is found."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import torchtagi as tagi
+from torchtagi.heads import last_layer, outputs_of
+from torchtagi.likelihoods.relative_noise import FURTHEST, NOISE
+
+
+def outputs(rows: int = 7, targets: int = 2, seed: int = 0) -> tuple[tagi.Gaussian, torch.Tensor]:
+    """Pairs of outputs, and targets near their means."""
+    generator = torch.Generator().manual_seed(seed)
+    mean = 0.5 * torch.randn(rows, 2 * targets, generator=generator, dtype=torch.float64)
+    z = tagi.Gaussian(mean, 0.3 * torch.rand(rows, 2 * targets, generator=generator, dtype=torch.float64))
+    return z, mean[:, ::2] + torch.randn(rows, targets, generator=generator, dtype=torch.float64)
+
+
+def likelihood(targets: int = 2) -> tagi.likelihoods.RelativeNoise:
+    return tagi.likelihoods.RelativeNoise([0.01] * targets, learn_noise=True).double()
+
+
+NOISE_VAR = torch.tensor([0.4, 0.7], dtype=torch.float64)
+ONE = torch.ones(7, 1, dtype=torch.float64)
+
+
+def test_a_certain_means_error_sends_the_derivative_of_the_log_likelihood() -> None:
+    """Over the expected curvature, ½."""
+    z, y = outputs()
+    certain = tagi.Gaussian(z.mean, torch.zeros_like(z.mean))
+    log = z.mean[:, 1::2].clone().requires_grad_()
+    noise = torch.distributions.Normal(z.mean[:, ::2], (NOISE_VAR * log.exp()).sqrt())
+    noise.log_prob(y).sum().backward()
+    for known in (False, True):
+        told, noise_var, precision = likelihood().sites(certain, y, NOISE_VAR, ONE, known)
+        torch.testing.assert_close(told[:, 1::2] - log, 2 * log.grad)
+        assert bool((told[:, 1::2] - log <= FURTHEST).all())
+        torch.testing.assert_close(told[:, ::2], y)
+        torch.testing.assert_close(noise_var[:, ::2], NOISE_VAR * log.exp())
+        torch.testing.assert_close(precision[:, ::2] * noise_var[:, ::2], NOISE_VAR.expand(7, 2))
+        assert bool((noise_var[:, 1::2] == NOISE).all())
+        assert bool((precision[:, 1::2] == 1).all())
+
+
+def test_an_error_is_known_by_conditioning_on_what_was_observed() -> None:
+    """E[e²] given y = z + e, by draws of z and e that are weighted with how near to y they come."""
+    z, y = outputs(rows=1, targets=1)
+    found = likelihood(1).sites(z, y, NOISE_VAR[:1], ONE[:1], known=False)[0][0, 1] - z.mean[0, 1]
+    noise_var = (NOISE_VAR[0] * z.mean[0, 1].exp()).item()
+    e = torch.linspace(-8, 8, 200_001, dtype=torch.float64)
+    density = (-e.square() / (2 * noise_var) - (y[0, 0] - e - z.mean[0, 0]).square() / (2 * z.var[0, 0])).softmax(0)
+    expected = (density * e.square()).sum() / noise_var - 1
+    torch.testing.assert_close(found, expected)
+
+
+def test_what_was_learned_counts_with_its_own_uncertainty() -> None:
+    """Conditioned on y first, r² + v is E[e²] as before y was known."""
+    z, y = outputs()
+    before = likelihood().sites(z, y, NOISE_VAR, ONE, known=False)[0]
+    own = NOISE_VAR * z.mean[:, 1::2].exp()
+    gain = z.var[:, ::2] / (z.var[:, ::2] + own)
+    mean, var = z.mean.clone(), z.var.clone()
+    mean[:, ::2] += gain * (y - mean[:, ::2])
+    var[:, ::2] *= 1 - gain
+    after = likelihood().sites(tagi.Gaussian(mean, var), y, NOISE_VAR, ONE, known=True)[0]
+    torch.testing.assert_close(after, before)
+
+
+def test_a_weight_is_so_many_equal_observations() -> None:
+    z, y = outputs()
+    told, noise_var, precision = likelihood().sites(z, y, NOISE_VAR, 3 * ONE, known=True)
+    once = likelihood().sites(z, y, NOISE_VAR, ONE, known=True)
+    torch.testing.assert_close(told, once[0])
+    torch.testing.assert_close(noise_var, once[1] / 3)
+    torch.testing.assert_close(precision, 3 * once[2])
+
+
+def test_a_missing_target_says_nothing_of_either_output_and_a_wild_one_little() -> None:
+    z, y = outputs()
+    y[1, 0], y[2, 1] = math.nan, 1e6
+    each = likelihood()
+    told = each.sites(z, y, NOISE_VAR, ONE, known=True)[0]
+    assert told[2, 3] - z.mean[2, 3] == FURTHEST
+    still, alone = each.as_it_is(told, z), each.of_noise(told)
+    for found in (told, still):
+        assert torch.isnan(found).nonzero().tolist() == [[1, 0], [1, 1]]
+    assert still[2, 3] == z.mean[2, 3]
+    assert bool(torch.isnan(alone[:, ::2]).all())
+    torch.testing.assert_close(alone[:, 1::2], told[:, 1::2], equal_nan=True)
+    each.observes = False
+    assert bool(torch.isnan(each.sites(z, y, NOISE_VAR, ONE, known=True)[0][:, 1::2]).all())
+
+
+def curve(rows: int, slope: float, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A line, its noise's standard deviation 0.5 exp(slope x/2), and the targets."""
+    generator = torch.Generator().manual_seed(seed)
+    x = 2 * torch.rand(rows, 1, generator=generator) - 1
+    std = 0.5 * (slope * x[:, 0] / 2).exp()
+    return x, std, 3 * x[:, 0] + std * torch.randn(rows, generator=generator)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_noise_that_grows_is_found_and_the_line_with_it(stream: bool) -> None:
+    x, std, y = curve(2000, slope=3.0)
+    models = [tagi.Regressor(nn.Linear(1, 1), noise=noise) for noise in ("predicted", "learned")]
+    for model in models:
+        assert model.joint is not None
+        if stream:
+            for rows in torch.arange(2000).split(20):
+                model.update(x[rows], y[rows])
+        else:
+            model.fit((x, y), epochs=20, batch_size=64, progress=False, seed=0)
+    found = models[0].predict(x).aleatoric.sqrt()
+    assert (found / std).log().abs().max() < 0.2
+    new = curve(2000, slope=3.0, seed=1)
+    scores = [model.evaluate(new[0], new[2]) for model in models]
+    assert scores[0]["nll"] < scores[1]["nll"] - 0.2
+    assert scores[0]["coverage_95"] == pytest.approx(0.95, abs=0.015)
+    wrong = [(model.predict(x).mean - 3 * x[:, 0]).square().mean().sqrt().item() for model in models]
+    assert wrong[0] < max(wrong[1], 0.02), "what is noisy counts less"
+
+
+def test_where_the_noise_is_one_it_is_predicted_as_one() -> None:
+    x, std, y = curve(2000, slope=0.0)
+    model = tagi.Regressor(nn.Sequential(nn.Linear(1, 20), nn.ReLU(), nn.Linear(20, 1)), noise="predicted")
+    model.fit((x, y), epochs=20, batch_size=64, progress=False, seed=0)
+    assert (model.predict(x).aleatoric.sqrt() / std).log().abs().max() < 0.15
+
+
+def test_each_target_has_a_noise_and_a_prior_of_its_own() -> None:
+    x, std, y = curve(2000, slope=3.0)
+    flat = y[torch.randperm(2000, generator=torch.Generator().manual_seed(2))]  # nothing but noise
+    model = tagi.Regressor(nn.Linear(1, 2), noise="predicted")
+    model.fit((x, torch.stack([y, 10 * flat], 1)), epochs=20, batch_size=64, progress=False, seed=0)
+    found = model.predict(x).aleatoric.sqrt()
+    assert (found[:, 0] / std).log().abs().max() < 0.15
+    assert (found[:, 1] / (10 * flat.std())).log().abs().max() < 0.15
+
+
+@pytest.mark.parametrize(("options", "outputs"), [({}, 4), ({"targets": 1}, 2)])
+def test_a_network_written_with_both_outputs_says_how_many_targets_there_are(options: dict, outputs: int) -> None:
+    model = tagi.Regressor(nn.Linear(2, 2), noise="predicted", **options)
+    assert 2 * model.targets == outputs
+    assert outputs_of(last_layer(model.net)[1]) == outputs
