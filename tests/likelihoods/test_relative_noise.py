@@ -104,6 +104,7 @@ def curve(rows: int, slope: float, seed: int = 0) -> tuple[torch.Tensor, torch.T
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_noise_that_grows_is_found_and_the_line_with_it(stream: bool) -> None:
+    torch.manual_seed(0)
     x, std, y = curve(2000, slope=3.0)
     models = [tagi.Regressor(nn.Linear(1, 1), noise=noise) for noise in ("predicted", "learned")]
     for model in models:
@@ -114,7 +115,7 @@ def test_a_noise_that_grows_is_found_and_the_line_with_it(stream: bool) -> None:
         else:
             model.fit((x, y), epochs=20, batch_size=64, progress=False, seed=0)
     found = models[0].predict(x).aleatoric.sqrt()
-    assert (found / std).log().abs().max() < 0.2
+    assert (found / std).log().abs().max() < (0.25 if stream else 0.1), "a factor of 4 from one noise"
     new = curve(2000, slope=3.0, seed=1)
     scores = [model.evaluate(new[0], new[2]) for model in models]
     assert scores[0]["nll"] < scores[1]["nll"] - 0.2
