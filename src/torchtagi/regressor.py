@@ -26,7 +26,7 @@ from torchtagi.standardising import Standardiser
 
 SCALE_ROWS = 10_000  # of the training data say what the scales of inputs and targets are
 SHORTEST = 0.02  # step of a joint Gaussian in the last epochs
-NOISE_FROM = 0.35  # of a fit: from then on a joint Gaussian's noise is predicted (results/uci/choice.jsonl)
+NOISE_FROM = 0.2  # of a fit: from then on a joint Gaussian's noise is predicted (results/uci/choice.jsonl)
 
 
 class Regressor(Model):
@@ -69,8 +69,6 @@ class Regressor(Model):
         """Whether this is the last epoch of a fit, in which a joint Gaussian looks without moving."""
         self.new_to_noise = False
         """Whether this is the first epoch in which the noise that is predicted is observed."""
-        self.streams = True
-        """Whether observations come by `update`, so that no later epoch finds the noise and the prior."""
         self.scale_of_x, self.scale_of_y = Standardiser(), Standardiser()
         self.flat = True
         """Whether targets came without a dimension of their own."""
@@ -129,12 +127,7 @@ class Regressor(Model):
         if not self.calibrated and not batches.rank:
             self.observe(*self.checked(*batches.first(SCALE_ROWS)))
             self.scale_of_x.settled = self.scale_of_y.settled = True
-        self.streams = False
         super().get_ready(batches, epochs)
-
-    def update(self, x: Any, y: Any, weights: Any = None) -> Row:
-        self.streams = True
-        return super().update(x, y, weights)
 
     def observe(self, x: Any, y: Any, weights: Any = None) -> None:
         if self.scale_of_y.settled:
@@ -160,7 +153,8 @@ class Regressor(Model):
             past = epoch / (epoch + left)
             self.joint.length = max((1 + math.cos(math.pi * past)) / 2, SHORTEST)
             if isinstance(self.likelihood, RelativeNoise):
-                first = int(NOISE_FROM * (epoch + left))
+                epochs = epoch + left
+                first = min(max(1, int(NOISE_FROM * epochs)), max(epochs - 2, 0))
                 self.likelihood.observes, self.new_to_noise = epoch >= first, epoch == first > 0
         if self.settled:
             self.net.load_state_dict(self.predicting.state_dict())
@@ -216,19 +210,15 @@ class Regressor(Model):
         likelihood = self.likelihood
         assert isinstance(likelihood, Regression)
         counts = torch.ones_like(y[:, :1]) if weights is None else weights[:, None]
-        missing = require_targets(y)
+        require_targets(y)
         at = posterior.linearise(x)
         errors = self.error(at.z, y)
         noise, repeats = likelihood.learned_noise_var, None if self.new else float(self.observations)
-        if self.new and not self.streams:
-            likelihood.weights = weights
-            noise = likelihood.training_noise_var(at.z, y, None if missing is None else ~missing) * counts
-            likelihood.weights = None
         told, noise_var, precisions = likelihood.sites(at.z, y, noise, counts, known=not self.new)
         first = likelihood if self.new_to_noise and isinstance(likelihood, RelativeNoise) else None
         if first is not None:
             told = first.as_it_is(told, at.z)
-        chance = joint.CHANCE if self.streams else 0.0
+        chance = joint.CHANCE if self.new else 0.0
         moves = not self.settled
         innovation = posterior.condition(at, told, noise_var, counts, precisions, repeats, moves, chance)
         innovation = innovation[::2] if self.pairs else innovation
@@ -236,7 +226,7 @@ class Regressor(Model):
             at = posterior.linearise(x)
             told, noise_var, _ = first.sites(at.z, y, noise, counts, known=True)
             posterior.condition(at, first.of_noise(told), noise_var, counts)
-        if self.new and self.streams:
+        if self.new:
             grown = self.scale_noise(innovation, (counts * ~torch.isnan(y)).sum(0))
             posterior.scale(1.0 if self.pairs else grown)  # a noise that is predicted has a level of its own
         fades = posterior.drifted() if self.horizon is None else 1 / self.horizon

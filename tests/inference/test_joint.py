@@ -120,6 +120,19 @@ def test_epochs_of_a_linear_model_end_at_its_posterior(batch_size: int, bound: f
     torch.testing.assert_close(noise_var[0], expected, atol=0, rtol=0.02)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_one_epoch_of_a_linear_model_is_enough_whatever_its_prior_draws(seed: int) -> None:
+    x, y = linear_data(2000, noise=1.0)
+    torch.manual_seed(seed)
+    model = tagi.Regressor(nn.Linear(3, 1))
+    model.fit((x, y), batch_size=16, progress=False, seed=0)
+    columns = torch.cat([x, torch.ones(2000, 1)], 1)
+    fitted = columns @ torch.linalg.lstsq(columns, y[:, None]).solution[:, 0]
+    uncertainty = math.sqrt(4 / 2000)  # of the fit, in the mean
+    assert (model.predict(x).mean - fitted).square().mean().sqrt() < uncertainty
+    assert model.predict(x).aleatoric.sqrt().mean().item() == pytest.approx(1.0, rel=0.2)
+
+
 @pytest.mark.parametrize("targets", [1, 3])
 def test_linearisation_is_autograds(targets: int) -> None:
     net = tagi.convert(small_net(4, 6, 5, targets))

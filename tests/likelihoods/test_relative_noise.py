@@ -8,7 +8,7 @@ from torch import nn
 
 import torchtagi as tagi
 from torchtagi.heads import last_layer, outputs_of
-from torchtagi.likelihoods.relative_noise import FURTHEST, NOISE
+from torchtagi.likelihoods.relative_noise import FURTHEST, NOISE, interleaved
 
 
 def outputs(rows: int = 7, targets: int = 2, seed: int = 0) -> tuple[tagi.Gaussian, torch.Tensor]:
@@ -56,17 +56,24 @@ def test_an_error_is_known_by_conditioning_on_what_was_observed() -> None:
     torch.testing.assert_close(found, expected)
 
 
-def test_what_was_learned_counts_with_its_own_uncertainty() -> None:
-    """Conditioned on y first, r² + v is E[e²] as before y was known."""
-    z, y = outputs()
-    before = likelihood().sites(z, y, NOISE_VAR, ONE, known=False)[0]
-    own = NOISE_VAR * z.mean[:, 1::2].exp()
-    gain = z.var[:, ::2] / (z.var[:, ::2] + own)
-    mean, var = z.mean.clone(), z.var.clone()
-    mean[:, ::2] += gain * (y - mean[:, ::2])
-    var[:, ::2] *= 1 - gain
-    after = likelihood().sites(tagi.Gaussian(mean, var), y, NOISE_VAR, ONE, known=True)[0]
-    torch.testing.assert_close(after, before)
+def test_what_was_learned_is_corrected_for_its_leverage() -> None:
+    """A linear model of two weights, learned from seven observations with noises of their own: squared errors
+    over 1 − h have the noises for their means."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(7, 2, generator=generator, dtype=torch.float64)
+    log = 0.5 * torch.randn(7, 1, generator=generator, dtype=torch.float64)
+    noise = 0.4 * log.exp()
+    covariance = torch.linalg.inv(rows.T @ (rows / noise))
+    y = rows @ torch.ones(2, 20_000, dtype=torch.float64)
+    y += noise.sqrt() * torch.randn(7, 20_000, generator=generator, dtype=torch.float64)
+    mean = rows @ covariance @ (rows.T @ (y / noise))
+    var = ((rows @ covariance) * rows).sum(1, keepdim=True)
+    z = tagi.Gaussian(interleaved(mean, log.expand_as(mean)), interleaved(var.expand_as(y), torch.zeros_like(y)))
+    each = tagi.likelihoods.RelativeNoise([0.01] * 20_000, learn_noise=True).double()
+    told, noise_var, precision = each.sites(z, y, NOISE_VAR[:1], ONE, known=True)
+    assert ((told[:, 1::2] - log).mean(1).abs() < 0.1).all(), "of χ² − 1, those cut off at 8 apart"
+    torch.testing.assert_close(precision[:, 1::2], (1 - var / noise).expand_as(y))
+    torch.testing.assert_close(noise_var[:, 1::2] * precision[:, 1::2], torch.full_like(y, NOISE))
 
 
 def test_a_weight_is_so_many_equal_observations() -> None:
@@ -102,24 +109,25 @@ def curve(rows: int, slope: float, seed: int = 0) -> tuple[torch.Tensor, torch.T
     return x, std, 3 * x[:, 0] + std * torch.randn(rows, generator=generator)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_noise_that_grows_is_found_and_the_line_with_it(stream: bool) -> None:
+@pytest.mark.parametrize("epochs", [None, 1, 2, 5, 20])
+def test_a_noise_that_grows_is_found_and_the_line_with_it(epochs: int | None) -> None:
+    """In a stream, and by fits of so many epochs."""
     torch.manual_seed(0)
     x, std, y = curve(2000, slope=3.0)
     models = [tagi.Regressor(nn.Linear(1, 1), noise=noise) for noise in ("predicted", "learned")]
     for model in models:
         assert model.joint is not None
-        if stream:
+        if epochs is None:
             for rows in torch.arange(2000).split(20):
                 model.update(x[rows], y[rows])
         else:
-            model.fit((x, y), epochs=20, batch_size=64, progress=False, seed=0)
+            model.fit((x, y), epochs=epochs, batch_size=64, progress=False, seed=0)
     found = models[0].predict(x).aleatoric.sqrt()
-    assert (found / std).log().abs().max() < (0.25 if stream else 0.1), "a factor of 4 from one noise"
+    assert (found / std).log().abs().max() < 0.35, "of factors up to 4.5"
     new = curve(2000, slope=3.0, seed=1)
     scores = [model.evaluate(new[0], new[2]) for model in models]
     assert scores[0]["nll"] < scores[1]["nll"] - 0.2
-    assert scores[0]["coverage_95"] == pytest.approx(0.95, abs=0.015)
+    assert scores[0]["coverage_95"] == pytest.approx(0.95, abs=0.02)
     wrong = [(model.predict(x).mean - 3 * x[:, 0]).square().mean().sqrt().item() for model in models]
     assert wrong[0] < max(wrong[1], 0.02), "what is noisy counts less"
 

@@ -6,12 +6,12 @@ and a Jacobian J at m, a row for each output of each sample. Linearised there, c
     A = J P Jᵀ + R,        m⁺ = m + P Jᵀ A⁻¹ (y − f),        P⁺ = P − P Jᵀ A⁻¹ J P
 
 That is how new observations are learned. Where the errors are larger than predicted, λ = rᵀA⁻¹r/n > 1, the noise is
-raised by (λ − 1) times the mean of A's diagonal, as the coherent rule does (`inference.update`).
+raised, by (λ − 1) times the mean of A's diagonal in the mean, as the coherent rule does (`inference.update`).
 
-**Streams.** What `Regressor.update` learns does not come again. A few errors may be larger than predicted by mere
-chance, λ up to 1 + 8/n; it is divided by that. And a learned noise R is known no better than the scale of P: what
-was learned while R was guessed too small would be believed too much for ever. So both have a scale in common, whose
-conjugate posterior is exact in a linear model (normal–inverse-gamma):
+**New observations.** A few errors may be larger than predicted by mere chance, λ up to 1 + 8/n; it is divided by
+that. And a learned noise R is known no better than the scale of P: what was learned while R was guessed too small
+would be believed too much for ever. So both have a scale in common, whose conjugate posterior is exact in a linear
+model (normal–inverse-gamma):
 
     c = 1 + (λ − 1) n/ν,        R ← c R,  P ← c P,        ν observations so far, the prior's included
 
@@ -207,10 +207,11 @@ class Joint(nn.Module):
         squares = error * torch.cholesky_solve(error[:, None], factor)[:, 0]
         innovation = squares.view_as(y).sum(0) / seen.sum(0)
         surprise = float(squares.sum() / (observations + chance))
-        inflated = torch.zeros_like(observations)
-        if surprise > 1:
-            inflated = (surprise - 1) * (total.diagonal() * observed).sum() / observations
-            factor = torch.linalg.cholesky(total + inflated * torch.eye(len(total)).to(total))
+        inflation = 0.0
+        if surprise > 1:  # all noises by the same factor, so that none counts less than the others for it
+            own_var = noise * observed
+            inflation = float((surprise - 1) * (total.diagonal() * observed).sum() / own_var.sum())
+            factor = torch.linalg.cholesky(total + torch.diag(inflation * own_var))
         mean = self.flat("mean")
         if repeats is None:
             self.watch_drift(at.rows * observed[:, None], gain, error, factor)
@@ -227,8 +228,7 @@ class Joint(nn.Module):
             self.squares[output] += (own * error[output::outputs].square()).sum()
             self.counts[output] += counts[output::outputs].sum()
         if moves:
-            noise_share = (noise * observed).mean() / (noise * observed + inflated).mean()
-            share = noise_share * len(y) / repeats
+            share = len(y) / repeats / (1 + inflation)
             pull = self.covariance @ (share * (self.prior_mean - mean) / self.prior_var)
             left = error - observed * (at.rows.double() @ pull)
             step = pull + gain @ torch.cholesky_solve(left[:, None], factor)[:, 0]
@@ -274,8 +274,8 @@ class Joint(nn.Module):
             return torch.where(learns & (self.counts > 0), torch.maximum(found, least.double()), noise)
 
         if not last:
-            if bool(learns.any()):  # as slow as expectation–maximisation: errors of moving means are too large
-                noise = learned((self.squares + determined() * noise) / seen)
+            # as slow as expectation–maximisation, because errors of moving means are too large
+            noise = learned((self.squares + determined() * noise) / seen)
             self.learn_prior()
         self.invert(noise)
         for _ in range(ITERATIONS if last and bool(learns.any()) else 0):

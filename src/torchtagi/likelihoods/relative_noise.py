@@ -3,20 +3,23 @@
 The outputs come in pairs, the mean m of a target and the logarithm s of its noise, in units of a noise R that is
 learned like any other:
 
-    y = z + e,   z ~ N(m, v),   e ~ N(0, R eˢ)
+    y = z + e,   z ~ N(m, v),   e ~ N(0, b),   b = R eˢ
 
-In s an error's negative log-likelihood is ½ (s + e²/(R eˢ)) but for a constant. Its derivative is
-½ (1 − e²/(R eˢ)), and the expectation of its curvature ½. That is what an observation of s with variance 2 sends,
+In s an error's negative log-likelihood is ½ (s + e²/b) but for a constant. Its derivative is ½ (1 − e²/b), the
+expectation of its curvature ½. That is what an observation s + e²/b − 1 of s with variance 2 sends. Errors are not
+seen, but given y it is known how large e² is in the mean. With r = y − m,
 
-    told = s + ⟨e²⟩/(R eˢ) − 1
+    told = s + ⟨e²⟩/b − 1,        ⟨e²⟩ = (b r/(v + b))² + b v/(v + b)
 
-Errors are not seen. Given y they are
+So new observations are learned. What was learned before has pulled m towards itself. If v is the variance that is
+left, E[r²] = b (1 − h) with the leverage h = v/b, and the derivative of the restricted likelihood (REML: Patterson
+and Thompson 1971) is ½ (1 − h − r²/b). So does
 
-    ⟨e²⟩ = (b r/(v + b))² + b v/(v + b)        r = y − m,  b = R eˢ
+    told = s + r²/(b (1 − h)) − 1,        with variance 2/(1 − h)
 
-where v is of before y was learned, and ⟨e²⟩ = r² + v where it is of afterwards: the E-step of
-expectation–maximisation. The prior of s has mean 0, and a variance that is learned like that of all weights: where
-nothing is to be gained the noise is one for all.
+say it, an error corrected for its leverage. The balance is that of ⟨e²⟩ = r² + v, but that would come near it by
+(1 − h) of the way only, and take for noise what moving means have not come to yet. The prior of s has mean 0, and a
+variance that is learned like that of all weights: where nothing is to be gained the noise is one for all.
 
 What has not been learned yet looks like noise. So in the first part of a fit s is not observed. In the first epoch
 in which it is, y is new to it, though y may have been learned by m.
@@ -33,7 +36,8 @@ from torchtagi.gaussian import Gaussian
 from torchtagi.likelihoods.regression import Regression
 
 NOISE = 2.0
-FURTHEST = 8.0  # ⟨e²⟩/(R eˢ) − 1: of errors 3 in 1,000 are larger, and no single one shall move s further
+FURTHEST = 8.0  # from s, as one error says: of e²/b − 1 3 in 1,000 are larger
+LEAST_FREE = 0.1  # 1 − h: what is known by heart says nothing of noise
 
 
 class RelativeNoise(Regression):
@@ -46,34 +50,35 @@ class RelativeNoise(Regression):
         log = z[:, 1::2]
         return z[:, ::2], self.predictive_noise_var * (log.mean + log.variance / 2).exp()
 
-    def training_noise_var(self, z: Gaussian, target: Tensor, observed: Tensor | None) -> Tensor:
-        """R."""
-        return super().training_noise_var(z[:, ::2], target, observed)
-
     def sites(
         self, z: Gaussian, y: Tensor, noise_var: Tensor, weights: Tensor, known: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         signal, log = z[:, ::2], z[:, 1::2].mean
         noise_var = (noise_var * log.exp()).expand_as(y)
-        told = log + self.misfit(signal, y, noise_var, weights, known) if self.observes else y * math.nan
+        misfit, information = self.misfit(signal, y, noise_var, weights, known)
+        told = log + misfit if self.observes else y * math.nan
         weights = weights.expand_as(y)
         return (
             interleaved(y, told),
-            interleaved(noise_var / weights, NOISE / weights),
-            interleaved(weights * (-log).exp(), weights),
+            interleaved(noise_var / weights, NOISE / (weights * information)),
+            interleaved(weights * (-log).exp(), weights * information),
         )
 
-    def misfit(self, signal: Gaussian, y: Tensor, noise_var: Tensor, weights: Tensor, known: bool) -> Tensor:
-        """⟨e²⟩/(R eˢ) − 1, NaN where y is; `known` says that m has learned it. A sample of weight w is w equal
-        observations."""
+    def misfit(
+        self, signal: Gaussian, y: Tensor, noise_var: Tensor, weights: Tensor, known: bool
+    ) -> tuple[Tensor, Tensor]:
+        """How far from s y says it is, NaN where y is, and how much it knows of it; `known` says that m has learned
+        y. A sample of weight w is w equal observations."""
         error = y - signal.mean
         if known:
-            square = error.square() + signal.variance
+            free = (1 - signal.variance / noise_var).clamp_min(LEAST_FREE)
+            misfit, information = error.square() / (noise_var * free) - 1, free
         else:
             total = signal.variance + noise_var / weights
             share = noise_var / weights / total
             square = (share * error).square() + share * signal.variance
-        return (square / noise_var - 1).clamp(max=FURTHEST)
+            misfit, information = square / noise_var - 1, torch.ones_like(square)
+        return misfit.clamp(max=FURTHEST), information
 
     def as_it_is(self, told: Tensor, z: Gaussian) -> Tensor:
         """What leaves s where it is."""
