@@ -57,6 +57,25 @@ def step_table() -> list[str]:
     return lines
 
 
+def end_to_end_table() -> list[str]:
+    lines = [
+        "## A training against Adam's",
+        "",
+        *prose(
+            """`python benchmarks/end_to_end.py`: whole trainings in turns in one run, best turn of each, by the
+            same loop in batches of 16, one thread; images are augmented and the test set is measured after each
+            epoch. TAGI's average, noise and link included."""
+        ),
+        "",
+        "| network | epochs | TAGI s | Adam s | time ratio |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for row in read("end_to_end.json"):
+        numbers = f"{row['tagi_seconds']:.1f} | {row['adam_seconds']:.1f} | {row['ratio']:.2f}"
+        lines.append(f"| {row['task']} {row['network']} | {row['epochs']} | {numbers} |")
+    return lines
+
+
 def passes_table() -> list[str]:
     """Final scores of runs with mean passes beside those without, by run."""
     rows = read("ablation/passes.jsonl")
@@ -185,7 +204,7 @@ def grid_tables() -> list[str]:
 
 
 def page() -> str:
-    parts = (step_table(), passes_table(), growth_part(), large_batch_table(), grid_tables())
+    parts = (step_table(), end_to_end_table(), passes_table(), growth_part(), large_batch_table(), grid_tables())
     return "\n".join(["# Measurements", "", *itertools.chain.from_iterable([*part, ""] for part in parts)])
 
 

@@ -48,12 +48,14 @@ LIKELIHOODS: dict[str, Callable[[], nn.Module]] = {
     "HierarchicalClassification": lambda: tagi.HierarchicalClassification(10, [0.1 * i for i in range(1, 12)]),
     "OneVsRest": lambda: tagi.OneVsRest(3, [0.3, 0.7, 0.1]),
     "Regression": lambda: tagi.Regression([0.3, 0.7]),
+    "RelativeNoise": lambda: tagi.likelihoods.RelativeNoise([0.3, 0.7]),
 }
 LEARNED: dict[str, Callable[[], nn.Module]] = {
     "Binary, learned": lambda: tagi.Binary(0.3, learn_noise=True),
     "HierarchicalClassification, learned": lambda: tagi.HierarchicalClassification(10, 0.1, learn_noise=True),
     "OneVsRest, learned": lambda: tagi.OneVsRest(10, 0.1, learn_noise=True),
     "Regression, learned": lambda: tagi.Regression(0.3, learn_noise=True),
+    "RelativeNoise, learned": lambda: tagi.likelihoods.RelativeNoise([0.3], learn_noise=True),
 }
 
 

@@ -101,6 +101,24 @@ def test_a_missing_target_says_nothing_of_either_output_and_a_wild_one_little() 
     assert bool(torch.isnan(each.sites(z, y, NOISE_VAR, ONE, known=True)[0][:, 1::2]).all())
 
 
+def test_held_out_targets_have_the_density_of_mean_and_noise() -> None:
+    z, y = outputs()
+    each, spread = likelihood(), z.var[:, 1::2] / 2
+    var = z.var[:, ::2] + each.predictive_noise_var * (z.mean[:, 1::2] + spread).exp()
+    expected = torch.distributions.Normal(z.mean[:, ::2], var.sqrt()).log_prob(y)
+    torch.testing.assert_close(each.log_prob(z, y), expected.sum(1))
+    y[0, 1] = math.nan
+    assert each.log_prob(z, y)[0] == pytest.approx(expected[0, 0].item())
+    with pytest.raises(ValueError, match=r"z must have shape \(N, 6\)"):
+        each.log_prob(z, torch.cat([y, y[:, :1]], 1))
+
+
+def test_a_loop_of_ones_own_is_sent_to_the_other_likelihood() -> None:
+    z, y = outputs()
+    with pytest.raises(TypeError, match="take HeteroscedasticRegression"):
+        likelihood()(z, y)
+
+
 def curve(rows: int, slope: float, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """A line, its noise's standard deviation 0.5 exp(slope x/2), and the targets."""
     generator = torch.Generator().manual_seed(seed)

@@ -33,6 +33,7 @@ import torch
 from torch import Tensor
 
 from torchtagi.gaussian import Gaussian
+from torchtagi.likelihoods.observation import Message, require_output
 from torchtagi.likelihoods.regression import Regression
 
 NOISE = 2.0
@@ -79,6 +80,16 @@ class RelativeNoise(Regression):
             square = (share * error).square() + share * signal.variance
             misfit, information = square / noise_var - 1, torch.ones_like(square)
         return misfit.clamp(max=FURTHEST), information
+
+    def check(self, z: Gaussian, y: Tensor) -> Tensor | None:
+        pairs = require_output("z", z, 2 * y.shape[-1])
+        return super().check(pairs[:, ::2], y)
+
+    def message(self, z: Gaussian, y: Tensor) -> Message:
+        raise TypeError(
+            'RelativeNoise is for a joint covariance: Regressor(net, noise="predicted"). In a loop of your own take '
+            "HeteroscedasticRegression, behind nn.EvenExp()"
+        )
 
     def as_it_is(self, told: Tensor, z: Gaussian) -> Tensor:
         """What leaves s where it is."""
