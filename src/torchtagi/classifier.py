@@ -99,7 +99,7 @@ class Classifier(Model):
         return 100 * total / max(samples, 1)
 
     def measures(self) -> Row:
-        """The noise that messages assume, and that of predictions."""
+        """The noise that messages assume, and that of predictions by margins."""
         return {
             "noise_std": math.sqrt(self.likelihood.learned_noise_var.item()),
             "link_noise_std": math.sqrt(self.link.predictive_noise_var.item()),

@@ -80,6 +80,11 @@ class Regressor(Model):
         self.pairs = noise == "predicted"
         """Whether each target has a second output, for its noise."""
         self.targets = targets or (outputs // 2 if self.pairs and ends else outputs)
+        if outputs not in ({self.targets, 2 * self.targets} if self.pairs else {self.targets}):
+            raise ValueError(
+                f"targets is {targets}, but the network has {outputs} outputs: one for each target is needed, or "
+                "two where the noise is predicted"
+            )
         net = with_outputs(net, self.targets, 2 * self.targets) if self.pairs and outputs == self.targets else net
         self.full = self.takes_full(net)
         likelihood: Regression | HeteroscedasticRegression
@@ -109,7 +114,8 @@ class Regressor(Model):
         super().start_inference()
         self.posterior.repeats = math.inf
         outputs = 2 * self.targets if self.pairs else self.targets
-        self.joint = joint.Joint(self.net, outputs, self.finds_horizon) if self.full else None
+        of_noise = slice(1, None, 2) if self.pairs else None
+        self.joint = joint.Joint(self.net, outputs, self.finds_horizon, of_noise) if self.full else None
         if self.average is not None and self.finds_horizon:
             self.average.steps = 1  # how long an average may be, nobody knows
         if self.full and isinstance(self.noise, str):
@@ -188,7 +194,7 @@ class Regressor(Model):
         if not self.calibrated:
             self.calibrate(x)
         if not self.joint.started:
-            self.joint.start(silent=slice(1, None, 2) if self.pairs else None)
+            self.joint.start()
         errors, start = 0.0, 0
         innovations: list[Tensor] = []
         with naming_largest(x=(given, x), y=(observed, y)):
@@ -227,8 +233,7 @@ class Regressor(Model):
             told, noise_var, _ = first.sites(at.z, y, noise, counts, known=True)
             posterior.condition(at, first.of_noise(told), noise_var, counts)
         if self.new:
-            grown = self.scale_noise(innovation, (counts * ~torch.isnan(y)).sum(0))
-            posterior.scale(1.0 if self.pairs else grown)  # a noise that is predicted has a level of its own
+            posterior.scale(self.scale_noise(innovation, (counts * ~torch.isnan(y)).sum(0)))
         fades = posterior.drifted() if self.horizon is None else 1 / self.horizon
         if self.new and fades > 0:
             posterior.fade(len(y) * fades)
@@ -325,7 +330,7 @@ class Regressor(Model):
         return math.sqrt(total / max(samples, 1))
 
     def measures(self) -> Row:
-        if not isinstance(self.likelihood, Regression):
+        if self.pairs or not isinstance(self.likelihood, Regression):  # no number says a noise that differs
             return {}
         noise = self.likelihood.predictive_noise_var.sqrt()[None]
         return {"noise_std": (noise * self.scale_of_y.factor(noise))[0].tolist()}

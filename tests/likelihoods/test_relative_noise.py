@@ -8,7 +8,8 @@ from torch import nn
 
 import torchtagi as tagi
 from torchtagi.heads import last_layer, outputs_of
-from torchtagi.likelihoods.relative_noise import FURTHEST, NOISE, interleaved
+from torchtagi.inference.joint import NOISE_FLOOR
+from torchtagi.likelihoods.relative_noise import FURTHEST, LARGEST, NOISE, interleaved
 
 
 def outputs(rows: int = 7, targets: int = 2, seed: int = 0) -> tuple[tagi.Gaussian, torch.Tensor]:
@@ -27,22 +28,23 @@ NOISE_VAR = torch.tensor([0.4, 0.7], dtype=torch.float64)
 ONE = torch.ones(7, 1, dtype=torch.float64)
 
 
-def test_a_certain_means_error_sends_the_derivative_of_the_log_likelihood() -> None:
-    """Over the expected curvature, ½."""
-    z, y = outputs()
+@pytest.mark.parametrize("known", [False, True])
+def test_a_certain_means_error_sends_the_derivative_of_the_log_likelihood(known: bool) -> None:
+    z, _ = outputs()
     certain = tagi.Gaussian(z.mean, torch.zeros_like(z.mean))
     log = z.mean[:, 1::2].clone().requires_grad_()
-    noise = torch.distributions.Normal(z.mean[:, ::2], (NOISE_VAR * log.exp()).sqrt())
-    noise.log_prob(y).sum().backward()
-    for known in (False, True):
-        told, noise_var, precision = likelihood().sites(certain, y, NOISE_VAR, ONE, known)
-        torch.testing.assert_close(told[:, 1::2] - log, 2 * log.grad)
-        assert bool((told[:, 1::2] - log <= FURTHEST).all())
-        torch.testing.assert_close(told[:, ::2], y)
-        torch.testing.assert_close(noise_var[:, ::2], NOISE_VAR * log.exp())
-        torch.testing.assert_close(precision[:, ::2] * noise_var[:, ::2], NOISE_VAR.expand(7, 2))
-        assert bool((noise_var[:, 1::2] == NOISE).all())
-        assert bool((precision[:, 1::2] == 1).all())
+    std = (NOISE_VAR * log.exp()).sqrt()
+    y = z.mean[:, ::2] + std.detach() * torch.linspace(0.4, 2.9, 14, dtype=torch.float64).view(7, 2)
+    torch.distributions.Normal(z.mean[:, ::2], std).log_prob(y).sum().backward()
+    told, noise_var, precision = likelihood().sites(certain, y, NOISE_VAR, ONE, known)
+    torch.testing.assert_close((told[:, 1::2] - log) / noise_var[:, 1::2], log.grad)
+    torch.testing.assert_close(told[:, ::2], y)
+    torch.testing.assert_close(noise_var[:, ::2], std.square())
+    torch.testing.assert_close(precision[:, ::2] * noise_var[:, ::2], NOISE_VAR.expand(7, 2))
+    torch.testing.assert_close(precision[:, 1::2] * noise_var[:, 1::2], torch.full_like(y, NOISE))
+    best = ((y - z.mean[:, ::2]).square() / NOISE_VAR).log()
+    if not known:
+        torch.testing.assert_close(told[:, 1::2], best)
 
 
 def test_an_error_is_known_by_conditioning_on_what_was_observed() -> None:
@@ -52,8 +54,7 @@ def test_an_error_is_known_by_conditioning_on_what_was_observed() -> None:
     noise_var = (NOISE_VAR[0] * z.mean[0, 1].exp()).item()
     e = torch.linspace(-8, 8, 200_001, dtype=torch.float64)
     density = (-e.square() / (2 * noise_var) - (y[0, 0] - e - z.mean[0, 0]).square() / (2 * z.var[0, 0])).softmax(0)
-    expected = (density * e.square()).sum() / noise_var - 1
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(found.exp(), (density * e.square()).sum() / noise_var)
 
 
 def test_what_was_learned_is_corrected_for_its_leverage() -> None:
@@ -90,7 +91,7 @@ def test_a_missing_target_says_nothing_of_either_output_and_a_wild_one_little() 
     y[1, 0], y[2, 1] = math.nan, 1e6
     each = likelihood()
     told = each.sites(z, y, NOISE_VAR, ONE, known=True)[0]
-    assert told[2, 3] - z.mean[2, 3] == FURTHEST
+    assert told[2, 3] - z.mean[2, 3] == FURTHEST - 1
     still, alone = each.as_it_is(told, z), each.of_noise(told)
     for found in (told, still):
         assert torch.isnan(found).nonzero().tolist() == [[1, 0], [1, 1]]
@@ -150,6 +151,52 @@ def test_a_noise_that_grows_is_found_and_the_line_with_it(epochs: int | None) ->
     assert wrong[0] < max(wrong[1], 0.02), "what is noisy counts less"
 
 
+@pytest.mark.parametrize("noise", ["learned", "predicted"])
+@pytest.mark.parametrize("epochs", [None, 1])
+def test_weights_of_new_observations_are_rows_that_come_again(noise: str, epochs: int | None) -> None:
+    x, std, y = curve(300, slope=1.0)
+    found = []
+    for times, weight in ((4, 1.0), (1, 4.0)):
+        torch.manual_seed(0)
+        model = tagi.Regressor(nn.Linear(1, 1), noise=noise)
+        weights = torch.full((300,), weight)
+        if epochs is None:
+            for row in range(300):
+                for _ in range(times):
+                    model.update(x[row : row + 1], y[row : row + 1], weights[row : row + 1])
+        else:
+            columns = (part.repeat_interleave(times, 0) for part in (x, y, weights))
+            model.fit(tuple(columns), progress=False, seed=0)
+        prediction = model.predict(x)
+        assert (prediction.aleatoric.sqrt() / std).log().abs().max() < 1
+        found.append(prediction)
+    assert (found[0].mean - found[1].mean).abs().max() < 0.3 * std.mean()
+
+
+def test_far_from_the_data_and_before_any_the_noise_stays_a_number() -> None:
+    x, _, y = curve(300, slope=3.0)
+    model = tagi.Regressor(nn.Sequential(nn.Linear(1, 20), nn.ReLU(), nn.Linear(20, 1)), noise="predicted")
+    model.fit((x, y), epochs=20, progress=False, seed=0)
+    far = tagi.Gaussian(torch.tensor([[-1e3], [0.0], [1e3]]), torch.tensor([[0.0], [1e4], [0.0]]))
+    noise = model.predict(far).aleatoric
+    assert (noise <= LARGEST * y.var() * 1.01).all()
+    assert (noise >= (NOISE_FLOOR * y.std()).square() * 0.99).all()
+    stream = tagi.Regressor(nn.Linear(3, 1), noise="predicted")
+    stream.update(torch.tensor([[1e3, -1e3, 0.0]]), torch.tensor([1.0]))
+    assert stream.predict(torch.randn(5, 3)).variance.isfinite().all()
+
+
+def test_a_stream_that_changes_is_learned_again_and_not_taken_for_noise() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = 4 * torch.rand(600, 1, generator=generator) - 2
+    sign = torch.where(torch.arange(600) < 300, 1.0, -1.0)
+    y = sign * 2 * x[:, 0] + 0.2 * torch.randn(600, generator=generator)
+    model = tagi.Regressor(nn.Linear(1, 1), noise="predicted", horizon="auto")
+    for rows in torch.arange(600).split(5):
+        model.update(x[rows], y[rows])
+    assert (model.predict(x).mean + 2 * x[:, 0]).square().mean().sqrt() < 0.3
+
+
 def test_where_the_noise_is_one_it_is_predicted_as_one() -> None:
     x, std, y = curve(2000, slope=0.0)
     model = tagi.Regressor(nn.Sequential(nn.Linear(1, 20), nn.ReLU(), nn.Linear(20, 1)), noise="predicted")
@@ -172,3 +219,11 @@ def test_a_network_written_with_both_outputs_says_how_many_targets_there_are(opt
     model = tagi.Regressor(nn.Linear(2, 2), noise="predicted", **options)
     assert 2 * model.targets == outputs
     assert outputs_of(last_layer(model.net)[1]) == outputs
+
+
+@pytest.mark.parametrize(
+    ("outputs", "options"), [(3, {"noise": "predicted", "targets": 1}), (2, {"noise": "learned", "targets": 1})]
+)
+def test_outputs_that_are_not_the_targets_are_named(outputs: int, options: dict) -> None:
+    with pytest.raises(ValueError, match=f"targets is 1, but the network has {outputs} outputs"):
+        tagi.Regressor(nn.Linear(2, outputs), **options)

@@ -111,8 +111,12 @@ class Joint(nn.Module):
     gain_slope: Tensor | None
     whiteness: Tensor | None
 
-    def __init__(self, net: nn.Module, outputs: int, watches_drift: bool = False) -> None:
+    def __init__(
+        self, net: nn.Module, outputs: int, watches_drift: bool = False, of_noise: slice | None = None
+    ) -> None:
+        """`of_noise` says which outputs are a noise's logarithm."""
         super().__init__()
+        self.of_noise = of_noise
         object.__setattr__(self, "net", net)  # not a part of this module: it is saved on its own
         self.parts = ordered_parameters(net)
         self.head = len(self.parts) - (2 if self.parts[-1].mean.ndim == 1 else 1)
@@ -131,11 +135,11 @@ class Joint(nn.Module):
         self.register_buffer("whiteness", torch.zeros(2, **options) if watches_drift else None)  # the sums of β
 
     @torch.no_grad()
-    def start(self, silent: slice | None = None) -> None:
+    def start(self) -> None:
         """Take the network's parameters for the prior. Where they are not given, its mean becomes 0, its variance
-        the second moment: the means only make units differ. `silent` outputs begin at 0."""
-        for part in self.parts[self.head :] if silent is not None else ():
-            part.mean[silent] = 0.0
+        the second moment: the means only make units differ. A noise begins as one for all."""
+        for part in self.parts[self.head :] if self.of_noise is not None else ():
+            part.mean[self.of_noise] = 0.0
         self.covariance.copy_(torch.diag(self.flat("var")))
         own = torch.cat([torch.full((part.mean.numel(),), part.given or part.learned) for part in self.parts])
         own = own.to(self.prior_mean.device)
@@ -202,10 +206,10 @@ class Joint(nn.Module):
         noise = (noise_var.double() + at.input_var).expand_as(y).flatten()
         gain = at.gain * observed
         total = at.output_cov * observed * observed[:, None] + torch.diag(torch.where(observed, noise, 1.0))
-        observations = observed.sum().clamp_min(1).double()
+        observations = counts.sum().clamp_min(torch.finfo(counts.dtype).tiny)
         factor = torch.linalg.cholesky(total)
         squares = error * torch.cholesky_solve(error[:, None], factor)[:, 0]
-        innovation = squares.view_as(y).sum(0) / seen.sum(0)
+        innovation = squares.view_as(y).sum(0) / counts.view_as(y).sum(0)
         surprise = float(squares.sum() / (observations + chance))
         inflation = 0.0
         if surprise > 1:  # all noises by the same factor, so that none counts less than the others for it
@@ -245,8 +249,13 @@ class Joint(nn.Module):
 
     @torch.no_grad()
     def scale(self, factor: float) -> None:
-        """Believe what was learned as much less as the noise has turned out to be larger."""
-        self.covariance *= factor
+        """Believe what was learned as much less as the noise has turned out to be larger; what was learned of a
+        noise that is predicted apart, which has no noise of its own."""
+        scales = torch.full_like(self.prior_mean, math.sqrt(factor))
+        if self.of_noise is not None:
+            for part, own in zip(self.parts[self.head :], self.split(scales)[0][self.head :], strict=True):
+                own.view_as(part.mean)[self.of_noise] = 1.0
+        self.covariance.mul_(scales).mul_(scales[:, None])
         self.write("var", self.covariance.diagonal())
 
     def drifted(self) -> float:
@@ -300,9 +309,12 @@ class Joint(nn.Module):
         for number, (part, moment) in enumerate(zip(self.parts, self.split(moments)[0], strict=True)):
             by_row = moment.view(part.mean.shape[0], -1)
             if number == 0:
-                pooled = by_row.mean(0, keepdim=True)
+                pooled = by_row.mean(0, keepdim=True).expand_as(by_row)
             else:
                 pooled = by_row.mean(1, keepdim=True) if number >= self.head else by_row.mean()
+            if number == 0 == self.head and self.of_noise is not None:
+                pooled = pooled.clone()
+                pooled[self.of_noise] = by_row[self.of_noise].mean(1, keepdim=True)
             pieces.append(pooled.expand_as(by_row).flatten())
         learned = (self.prior_var * torch.cat(pieces)).sqrt()
         given = torch.cat([torch.full((part.mean.numel(),), part.given) for part in self.parts])

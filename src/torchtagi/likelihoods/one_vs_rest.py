@@ -110,8 +110,8 @@ class OneVsRest(LabelLikelihood):
         log_probs, too_sure = super().foretold(z, labels)
         powers = torch.tensor(POWERS, dtype=z.dtype, device=z.device).view(-1, 1, 1)
         shares = chosen((powers * log_share(z)).log_softmax(-1), labels)
-        none = torch.ones(len(POWERS), dtype=torch.bool, device=too_sure.device)
-        return torch.cat([log_probs, shares]), torch.cat([too_sure, none])
+        all_of_them = torch.ones(len(POWERS), dtype=torch.bool, device=too_sure.device)
+        return torch.cat([log_probs, shares]), torch.cat([too_sure, all_of_them])
 
     def log_prob_at(self, margin: Tensor, labels: Tensor) -> Tensor:
         return chosen(log_odds(margin).log_softmax(-1), labels)

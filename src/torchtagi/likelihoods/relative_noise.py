@@ -11,9 +11,12 @@ seen, but given y it is known how large e² is in the mean. With r = y − m,
 
     told = s + ⟨e²⟩/b − 1,        ⟨e²⟩ = (b r/(v + b))² + b v/(v + b)
 
-So new observations are learned. What was learned before has pulled m towards itself. If v is the variance that is
-left, E[r²] = b (1 − h) with the leverage h = v/b, and the derivative of the restricted likelihood (REML: Patterson
-and Thompson 1971) is ½ (1 − h − r²/b). So does
+So new observations are learned, but not further than to where s is best for them: with ρ = ⟨e²⟩/b they are told as
+s + log ρ, with variance 2 log ρ/(ρ − 1), which has the same derivative at s.
+
+What was learned before has pulled m towards itself. If v is the variance that is left, E[r²] = b (1 − h) with the
+leverage h = v/b, and the derivative of the restricted likelihood (REML: Patterson and Thompson 1971) is
+½ (1 − h − r²/b). So does
 
     told = s + r²/(b (1 − h)) − 1,        with variance 2/(1 − h)
 
@@ -37,7 +40,8 @@ from torchtagi.likelihoods.observation import Message, require_output
 from torchtagi.likelihoods.regression import Regression
 
 NOISE = 2.0
-FURTHEST = 8.0  # from s, as one error says: of e²/b − 1 3 in 1,000 are larger
+FURTHEST = 9.0  # of e²/b, as one error says: 3 in 1,000 are larger
+LARGEST = 100.0  # noise variance, of standardised targets: far from the data s may be anything
 LEAST_FREE = 0.1  # 1 − h: what is known by heart says nothing of noise
 
 
@@ -49,19 +53,22 @@ class RelativeNoise(Regression):
 
     def split(self, z: Gaussian) -> tuple[Gaussian, Tensor]:
         log = z[:, 1::2]
-        return z[:, ::2], self.predictive_noise_var * (log.mean + log.variance / 2).exp()
+        expected = (log.mean + log.variance / 2).clamp(max=math.log(torch.finfo(log.dtype).max) / 2)
+        noise_var = self.predictive_noise_var * expected.exp()
+        return z[:, ::2], noise_var.clamp(max=LARGEST).maximum(self.noise_var)
 
     def sites(
         self, z: Gaussian, y: Tensor, noise_var: Tensor, weights: Tensor, known: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        signal, log = z[:, ::2], z[:, 1::2].mean
-        noise_var = (noise_var * log.exp()).expand_as(y)
-        misfit, information = self.misfit(signal, y, noise_var, weights, known)
+        base, signal = noise_var.log(), z[:, ::2]
+        log = torch.clamp(z[:, 1::2].mean, self.noise_var.log() - base, math.log(LARGEST) - base)
+        own = (noise_var * log.exp()).expand_as(y)
+        misfit, information = self.misfit(signal, y, own, weights, known)
         told = log + misfit if self.observes else y * math.nan
         weights = weights.expand_as(y)
         return (
             interleaved(y, told),
-            interleaved(noise_var / weights, NOISE / (weights * information)),
+            interleaved(own / weights, NOISE / (weights * information)),
             interleaved(weights * (-log).exp(), weights * information),
         )
 
@@ -73,13 +80,13 @@ class RelativeNoise(Regression):
         error = y - signal.mean
         if known:
             free = (1 - signal.variance / noise_var).clamp_min(LEAST_FREE)
-            misfit, information = error.square() / (noise_var * free) - 1, free
-        else:
-            total = signal.variance + noise_var / weights
-            share = noise_var / weights / total
-            square = (share * error).square() + share * signal.variance
-            misfit, information = square / noise_var - 1, torch.ones_like(square)
-        return misfit.clamp(max=FURTHEST), information
+            return (error.square() / (noise_var * free)).clamp(max=FURTHEST) - 1, free
+        together = noise_var / weights
+        share = together / (signal.variance + together)
+        ratio = ((share * error).square() + share * signal.variance) / noise_var
+        ratio = torch.where(torch.isnan(y), math.nan, ratio.clamp(1 / FURTHEST, FURTHEST))
+        far = ratio.log()
+        return far, torch.where(far.abs() > 1e-3, (ratio - 1) / far, 1.0)
 
     def check(self, z: Gaussian, y: Tensor) -> Tensor | None:
         pairs = require_output("z", z, 2 * y.shape[-1])
@@ -87,7 +94,7 @@ class RelativeNoise(Regression):
 
     def message(self, z: Gaussian, y: Tensor) -> Message:
         raise TypeError(
-            'RelativeNoise is for a joint covariance: Regressor(net, noise="predicted"). In a loop of your own take '
+            'RelativeNoise is for a joint covariance, Regressor(net, noise="predicted"); for your own loop take '
             "HeteroscedasticRegression, behind nn.EvenExp()"
         )
 
