@@ -26,7 +26,7 @@ from torchtagi.standardising import Standardiser
 
 SCALE_ROWS = 10_000  # of the training data say what the scales of inputs and targets are
 SHORTEST = 0.02  # step of a joint Gaussian in the last epochs
-NOISE_FROM = 0.2  # of a fit: from then on a joint Gaussian's noise is predicted (results/uci/choice.jsonl)
+NOISE_FROM = 0.2  # of a fit: from then on a joint Gaussian's noise is predicted (results/ablation/joint.jsonl)
 
 
 class Regressor(Model):
@@ -73,10 +73,8 @@ class Regressor(Model):
         self.flat = True
         """Whether targets came without a dimension of their own."""
         net = gaussian(net)
-        outputs, ends = (
-            outputs_of(last_layer(net)[1]),
-            isinstance(net, nn.Sequential) and isinstance(net[-1], EvenExp),
-        )
+        outputs = outputs_of(last_layer(net)[1])
+        ends = isinstance(net, nn.Sequential) and isinstance(net[-1], EvenExp)
         self.pairs = noise == "predicted"
         """Whether each target has a second output, for its noise."""
         self.targets = targets or (outputs // 2 if self.pairs and ends else outputs)

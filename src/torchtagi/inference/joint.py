@@ -251,11 +251,13 @@ class Joint(nn.Module):
     def scale(self, factor: float) -> None:
         """Believe what was learned as much less as the noise has turned out to be larger; what was learned of a
         noise that is predicted apart, which has no noise of its own."""
-        scales = torch.full_like(self.prior_mean, math.sqrt(factor))
-        if self.of_noise is not None:
+        if self.of_noise is None:
+            self.covariance *= factor
+        else:
+            scales = torch.full_like(self.prior_mean, math.sqrt(factor))
             for part, own in zip(self.parts[self.head :], self.split(scales)[0][self.head :], strict=True):
                 own.view_as(part.mean)[self.of_noise] = 1.0
-        self.covariance.mul_(scales).mul_(scales[:, None])
+            self.covariance.mul_(scales).mul_(scales[:, None])
         self.write("var", self.covariance.diagonal())
 
     def drifted(self) -> float:

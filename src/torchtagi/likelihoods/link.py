@@ -66,7 +66,8 @@ class LabelLikelihood(Likelihood):
         raise AssertionError("each likelihood of labels has labels of its own")
 
     def margin(self, z: Gaussian) -> Tensor:
-        return z.mean / (self.predictive_scale * z.variance + self.predictive_noise_var).sqrt()
+        scale, noise_var = self.predictive_link()
+        return z.mean / (scale * z.variance + noise_var).sqrt()
 
     @torch.no_grad()
     def score_link(self, z: Gaussian, labels: Tensor, new: bool = True) -> None:
@@ -105,14 +106,19 @@ class LabelLikelihood(Likelihood):
     @property
     def predictive_noise_var(self) -> Tensor:
         """The noise to predict with: the link's, if it is learned; never below `noise_std`."""
-        best = self.best_link()
-        return super().predictive_noise_var if best is None else self.noise_var.clamp_min(best[1] ** 2)
+        return self.predictive_link()[1]
 
     @property
     def predictive_scale(self) -> float:
         """c, by which predictions multiply the outputs' variance."""
+        return self.predictive_link()[0]
+
+    def predictive_link(self) -> tuple[float, Tensor]:
+        """Both."""
         best = self.best_link()
-        return 1.0 if best is None else best[0]
+        if best is None:
+            return 1.0, super().predictive_noise_var
+        return best[0], self.noise_var.clamp_min(best[1] ** 2)
 
     def best_link(self) -> tuple[float, float] | None:
         """c and √R of the lowest score, if labels have been scored."""
