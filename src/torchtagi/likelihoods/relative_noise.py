@@ -22,7 +22,7 @@ leverage h = v/b, and the derivative of the restricted likelihood (REML: Patters
 
 say it, an error corrected for its leverage. The balance is that of ⟨e²⟩ = r² + v, but that would come near it by
 (1 − h) of the way only, and take for noise what moving means have not come to yet. The prior of s has mean 0, and a
-variance that is learned like that of all weights: where nothing is to be gained the noise is one for all.
+variance that is learned like that of all weights: where nothing is to be gained the noise is nearly one for all.
 
 What has not been learned yet looks like noise. So in the first part of a fit s is not observed. In the first epoch
 in which it is, y is new to it, though y may have been learned by m.
