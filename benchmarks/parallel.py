@@ -20,6 +20,7 @@ many steps, in double precision, as full passes and with mean passes, with whole
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import subprocess
@@ -41,6 +42,7 @@ import torchtagi as tagi
 from torchtagi import distributed
 from torchtagi.checkpoint import whole, write_atomically
 from torchtagi.experiments import networks
+from torchtagi.experiments.cli.memory import keep_freed_memory
 from torchtagi.fitting import Batches, Fit
 from torchtagi.inference import passes
 
@@ -88,13 +90,16 @@ class Counted:
 
     def __init__(self) -> None:
         self.calls, self.bytes = 0, 0
-        for kind in ("all_reduce", "all_gather"):
-            setattr(distributed.dist, kind, partial(self.noted, getattr(dist, kind), int(kind == "all_gather")))
+        for kind in ("sum_", "stacked"):
+            setattr(distributed.Group, kind, self.noted(getattr(distributed.Group, kind)))
 
-    def noted(self, collective: Callable[..., Any], place: int, *arguments: Any, **options: Any) -> Any:
-        tensor = arguments[place]
-        self.calls, self.bytes = self.calls + 1, self.bytes + tensor.numel() * tensor.element_size()
-        return collective(*arguments, **options)
+    def noted(self, collective: Callable[..., Any]) -> Callable[..., Any]:
+        def call(group: distributed.Group, *tensors: Tensor) -> Any:
+            self.calls += 1
+            self.bytes += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+            return collective(group, *tensors)
+
+        return call
 
 
 def steps(name: str, group: distributed.Group | None, count: int) -> Iterator[Any]:
@@ -150,15 +155,17 @@ def timed(step: Callable[[], object], count: int) -> float:
 
 def measure(name: str, seconds: float) -> Row:
     """On two processes, the first of which also learns alone."""
-    group = distributed.everybody()
+    group = distributed.start()
     assert group is not None
+    together_ = group.sum_
     counted, count = Counted(), 2000
     weights = sum(parameter.numel() for parameter in NETWORKS[name][0](10, layers=torch.nn).parameters())
     alone = steps(name, None, count) if group.first else None
     together = steps(name, group, count)
     twins = {way: ordinary(name, way) for way in ("alone", "ddp", "flat")}
     message, number = torch.zeros(weights), torch.zeros(4)
-    kinds = {"message": lambda: dist.all_reduce(message), "number": lambda: dist.all_reduce(number)}
+    kinds = {"message": lambda: together_(message), "number": lambda: together_(number)}
+    kinds |= {"gloo_message": lambda: dist.all_reduce(message), "gloo_number": lambda: dist.all_reduce(number)}
     best: dict[str, float] = {}
 
     def note(kind: str, milliseconds: float) -> None:
@@ -212,8 +219,10 @@ def one_of_two(rank: int, folder: str, target: Callable[..., Any], arguments: tu
     if len(cores := sorted(os.sched_getaffinity(0))) > 1:
         os.sched_setaffinity(0, {cores[rank]})
     torch.set_num_threads(1)
+    keep_freed_memory()
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     torch.save(target(*arguments), f"{folder}/{rank}")
+    gc.collect()  # DistributedDataParallel is in a cycle, and must not outlive the group
     dist.destroy_process_group()
 
 
@@ -225,7 +234,7 @@ def learned(name: str, way: str, count: int) -> dict[str, Tensor]:
     small = way == "mean passes"
     passes.GROWTH = 4 if small else 10**9
     model = model_of(name, torch.float64)
-    group = distributed.everybody()
+    group = distributed.start()
     images = data(name, count * BATCH, torch.float64)
     batch = BATCH if group is None else BATCH // group.size
     model.fit(images, batch_size=batch, seed=0, progress=False, shard=way == "sharded" and group is not None)
@@ -333,6 +342,9 @@ expect.
 A forward and a backward pass of the same network in torch's own layers, in ms:
 
 {ways}
+A sum over both processes, of as many numbers as the network has weights and of four, in ms:
+
+{sums}
 ## Equal
 
 `python benchmarks/parallel.py --equality`: two processes with 8 images each against one with 16, in double
@@ -364,12 +376,14 @@ def page(kept: str, saved: Row) -> str:
     rates |= {"bytes_against_adam": "bytes, of Adam's", "collectives_a_step": "collectives a step"}
     ways = {"alone": "alone", "ddp": "DistributedDataParallel", "flat": "one tensor"}
     ways = {f"ordinary_{way}_ms": head for way, head in ways.items()}
-    ways |= {"message_ms": "sending the tensor", "number_ms": "sending a number"}
+    sums = {"gloo_message_ms": "gloo, message", "message_ms": "shared memory, message"}
+    sums |= {"gloo_number_ms": "gloo, four numbers", "number_ms": "shared memory, four numbers"}
     accelerators = {"accelerators": "accelerators", "images_each": "images each", "ms": "ms a step"}
     accelerators |= {"against_16": "against 16", "against_as_many": "against as many"}
     numbers = NUMBERS.format(
         rates=table(rates, timing),
         ways=table(ways, timing),
+        sums=table(sums, timing),
         equal=table({"steps": "steps", **kinds}, equal),
         accelerators=table(accelerators, saved["accelerators"]["rows"]),
     )

@@ -19,6 +19,7 @@ import os
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 from torch import distributed as dist
+
+from torchtagi.compat import foreach_copy_
+from torchtagi.shared_memory import SharedMemory, share_memory
 
 T = TypeVar("T")
 MEETING_SECONDS = 300.0  # torch's own patience with a store
@@ -51,26 +55,38 @@ class Group:
     size: int
     device: torch.device
     """Where its collectives take tensors from."""
+    memory: SharedMemory | None = None
+    """What they share, if they are of one machine."""
 
     @property
     def first(self) -> bool:
         """Whether this process writes files, and speaks for all."""
         return self.rank == 0
 
-    def sum_(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes, in place."""
+    def sum_(self, *tensors: Tensor) -> None:
+        """The sum of each over all processes, in place. Dense in memory, and in the same order on every process."""
+        flat = [tensor.as_strided((tensor.numel(),), (1,)) for tensor in tensors]
         with self.peers():
-            dist.all_reduce(tensor, group=self.handle)
-        return tensor
+            if self.memory is not None:
+                self.memory.sum_(flat)
+                return
+            joint = torch.cat(flat) if len(flat) > 1 else flat[0]
+            dist.all_reduce(joint, group=self.handle)
+        if len(flat) > 1:
+            foreach_copy_(flat, joint.split([part.numel() for part in flat]))
 
     def sums(self, *numbers: float) -> list[float]:
-        found: list[float] = self.sum_(torch.tensor(numbers, dtype=torch.float64, device=self.device)).tolist()
+        sums = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        self.sum_(sums)
+        found: list[float] = sums.tolist()
         return found
 
     def stacked(self, tensor: Tensor) -> Tensor:
         """That of each process, in a new first dimension."""
         everyones = tensor.new_empty(self.size, *tensor.shape)
         with self.peers():
+            if self.memory is not None:
+                return self.memory.stacked(tensor)
             dist.all_gather(list(everyones.unbind()), tensor.contiguous(), group=self.handle)
         return everyones
 
@@ -121,11 +137,12 @@ class Group:
         """A collective: who waits for a process that has died is told so in a line."""
         try:
             yield
-        except RuntimeError as error:
+        except (RuntimeError, ConnectionError, TimeoutError) as error:
             raise self.explained(error) from None
 
-    def explained(self, error: RuntimeError) -> RuntimeError:
-        if isinstance(error, dist.DistError) or any(text in str(error) for text in LOST):
+    def explained(self, error: Exception) -> Exception:
+        gone = isinstance(error, dist.DistError | ConnectionError | TimeoutError)
+        if gone or any(text in str(error) for text in LOST):
             return LostError(f"rank {self.rank}: stopped, because another process has ended or cannot be reached")
         return error
 
@@ -135,6 +152,9 @@ class State(threading.local):
 
 
 state = State()
+
+memories: weakref.WeakKeyDictionary[Any, SharedMemory | None] = weakref.WeakKeyDictionary()
+"""What the processes of a group share, once they have met in `start`."""
 
 
 @contextmanager
@@ -166,7 +186,11 @@ def start(device: torch.device | str = "cpu") -> Group | None:
         store = store_of_this_start(store, rank, size)
         dist.init_process_group("nccl" if on_gpu else "gloo", store=store, rank=rank, world_size=size)
         atexit.register(end)
-    return everybody()
+    group = everybody()
+    if group is not None and group.device.type == "cpu" and group.handle not in memories:
+        memories[group.handle] = share_memory(group.handle)
+        group = everybody()
+    return group
 
 
 def store_of_this_start(store: Any, rank: int, size: int) -> Any:
@@ -205,7 +229,8 @@ def everybody() -> Group | None:
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() < 2:
         return None
     device = torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
-    return Group(dist.group.WORLD, dist.get_rank(), dist.get_world_size(), device)
+    everyone: Any = dist.group.WORLD
+    return Group(everyone, dist.get_rank(), dist.get_world_size(), device, memories.get(everyone))
 
 
 def end() -> None:
@@ -222,9 +247,9 @@ def everyones(*parts: Tensor) -> tuple[Tensor, ...]:
     """Each summed over the processes that learn together."""
     if state.group is None:
         return parts
-    flat = state.group.sum_(torch.cat([part.reshape(-1).to(parts[0].dtype) for part in parts]))
-    pieces = flat.split([part.numel() for part in parts])
-    return tuple(piece.view_as(part) for piece, part in zip(pieces, parts, strict=True))
+    sums = [part.detach().clone(memory_format=torch.contiguous_format) for part in parts]
+    state.group.sum_(*sums)
+    return tuple(sums)
 
 
 def mean_sample(values: Tensor) -> Tensor:

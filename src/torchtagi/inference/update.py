@@ -64,7 +64,6 @@ docs/maths.md has the derivation and the measurements behind the constants.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -80,7 +79,6 @@ from torchtagi.compat import (
     foreach_add_,
     foreach_addcmul_,
     foreach_clamp_max_,
-    foreach_copy_,
     foreach_div_,
     foreach_mul,
     has_global_optimizer_hook,
@@ -168,7 +166,6 @@ class Update(torch.optim.Optimizer):
         self.settling = False  # whether variances count repeats as new, so that steps become shorter
         self.applied = False  # whether the messages that are there have been applied
         self.record = Record()
-        self.flat: Tensor | None = None  # what `sum_messages` sends
         wrapped = self.process_group is not None and not self.sharded
         possible = rule == "coherent" and not wrapped and not self.frozen and outputs in (None, net)
         self.passes = Passes(possible and allows_mean_passes(net))
@@ -354,24 +351,17 @@ class Update(torch.optim.Optimizer):
 
     def sum_messages(self, group: distributed.Group) -> list[Tensor]:
         """The messages of all processes in the place of this one's, and the batch statistics of all. They go
-        together, in one tensor; docs/distributed.md says why."""
+        together; docs/distributed.md says why."""
         frozen = [part.mean for part in self.frozen]
         means, variances = ([part.pair()[which] for part in self.parameters] for which in range(2))
         tensors = [tensor for tensor in (*means, *frozen, *variances) if tensor.grad is not None]
+        for tensor in tensors:  # as the parameter lies in memory, on every process alike
+            if tensor.grad is not None and tensor.grad.stride() != (strides := dense(tensor)):
+                like: Any = {"dtype": tensor.grad.dtype, "device": tensor.grad.device}
+                tensor.grad = torch.empty_strided(tensor.shape, strides, **like).copy_(tensor.grad)
         statistics = self.record.totals(self.tensors[0])
-        ends = list(itertools.accumulate((tensor.numel() for tensor in tensors), initial=len(statistics)))
-        if self.flat is None or self.flat.numel() < ends[-1] or self.flat.device != statistics.device:
-            with torch.inference_mode(False):  # where it may be written to in later steps
-                self.flat = statistics.new_empty(ends[-1])
-        flat = self.flat[: ends[-1]]
-        flat[: len(statistics)] = statistics
-        # as the parameter lies in memory, on every process alike, whatever its own message looks like
-        pieces = [flat.as_strided(t.shape, dense(t), end) for t, end in zip(tensors, ends, strict=False)]
-        foreach_copy_(pieces, [tensor.grad for tensor in tensors if tensor.grad is not None])
-        group.sum_(flat)
-        for tensor, piece in zip(tensors, pieces, strict=True):
-            tensor.grad = piece.to(tensor.dtype)
-        return list(flat[: len(statistics)])
+        group.sum_(statistics, *(tensor.grad for tensor in tensors if tensor.grad is not None))
+        return list(statistics)
 
     def gather(
         self, weights: Statistics, of_batch: list[Tensor]
