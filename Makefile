@@ -10,7 +10,7 @@ demo: $(READY)
 	$(BIN)/tagi train mnist --epochs 1 --out runs/demo --overwrite
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -1,5 +1,9 @@
 """Small runs that several tests look at."""
 
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the tests' processes each has a core
+
 import pytest
 import torch
 
