@@ -26,7 +26,8 @@ from torchtagi.standardising import Standardiser
 
 SCALE_ROWS = 10_000  # of the training data say what the scales of inputs and targets are
 SHORTEST = 0.02  # step of a joint Gaussian in the last epochs
-NOISE_FROM = 0.2  # of a fit: from then on a joint Gaussian's noise is predicted (results/ablation/joint.jsonl)
+EARLY = 0.4  # of a fit: until then a joint Gaussian's noise and prior are held (results/ablation/joint.jsonl)
+NOISE_FROM = 0.5  # of a fit: from then on it is predicted for each input
 
 
 class Regressor(Model):
@@ -65,6 +66,8 @@ class Regressor(Model):
             raise ValueError(f'covariance must be "auto", "full" or "diagonal", got {covariance!r}')
         self.noise, self.covariance, self.finds_horizon = noise, covariance, horizon == "auto"
         given: Any = None if self.finds_horizon else horizon
+        self.early = False
+        """Whether a joint Gaussian still follows the data closely, whatever it takes for noise."""
         self.settled = False
         """Whether this is the last epoch of a fit, in which a joint Gaussian looks without moving."""
         self.new_to_noise = False
@@ -155,10 +158,11 @@ class Regressor(Model):
         self.settled = self.joint is not None and epoch > 0 and left == 1
         if self.joint is not None:
             past = epoch / (epoch + left)
+            self.early = past < EARLY
             self.joint.length = max((1 + math.cos(math.pi * past)) / 2, SHORTEST)
             if isinstance(self.likelihood, RelativeNoise):
                 epochs = epoch + left
-                first = min(max(1, int(NOISE_FROM * epochs)), max(epochs - 2, 0))
+                first = min(max(1, math.ceil(NOISE_FROM * epochs)), max(epochs - 2, 0))
                 self.likelihood.observes, self.new_to_noise = epoch >= first, epoch == first > 0
         if self.settled:
             self.net.load_state_dict(self.predicting.state_dict())
@@ -175,11 +179,10 @@ class Regressor(Model):
         if isinstance(likelihood, RelativeNoise):
             learns[:] = not likelihood.observes or self.settled  # or R and the level of s would chase each other
             learns[1::2] = False
-        noise = self.joint.replace_sites(noise, learns, least, last=self.settled)
-        noise = noise[::2] if self.pairs else noise
+        noise, found = self.joint.replace_sites(noise, learns, least, self.early, self.settled)
         if likelihood.residual_var is not None and likelihood.error_var is not None:
-            likelihood.residual_var.copy_(noise)
-            likelihood.error_var.copy_(noise)
+            likelihood.residual_var.copy_(noise[::2] if self.pairs else noise)
+            likelihood.error_var.copy_(found[::2] if self.pairs else found)
         if self.settled:
             self.predicting.load_state_dict(self.net.state_dict())
 

@@ -2,6 +2,7 @@
 its own file."""
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -105,7 +106,7 @@ def test_epochs_of_a_linear_model_end_at_its_posterior(batch_size: int, bound: f
     pass. Means that move with each batch are off by what the last ones said, in posterior standard deviations."""
     x, y = linear_data(60, noise=1.0)
     model = tagi.Regressor(nn.Linear(3, 1))
-    model.fit((x, y), epochs=30, batch_size=batch_size, progress=False, seed=0)
+    model.fit((x, y), epochs=60, batch_size=batch_size, progress=False, seed=0)
     assert model.joint is not None
     noise_var = model.likelihood.learned_noise_var.double().expand(60)
     zeros = torch.zeros(4, dtype=torch.float64)
@@ -452,3 +453,18 @@ def test_an_average_does_not_lag_behind_what_drifts(horizon: float | str | None,
     model = tagi.Regressor(nn.Linear(3, 1), horizon=horizon)
     assert model.average is not None
     assert model.average.steps == steps
+
+
+@pytest.mark.parametrize("noise", ["learned", "predicted"])
+@pytest.mark.parametrize(("wave", "samples", "noise_std"), [(torch.sin, 50, 0.05), (torch.square, 25, 0.1)])
+def test_a_curve_of_few_points_is_not_taken_for_noise(
+    noise: str, wave: Callable[[torch.Tensor], torch.Tensor], samples: int, noise_std: float
+) -> None:
+    torch.manual_seed(0)
+    x = 4 * torch.rand(samples + 200, 1) - 2
+    y = wave(2 * x) + noise_std * torch.randn(samples + 200, 1)
+    model = tagi.Regressor(small_net(1, 50, 1), noise=noise)
+    model.fit((x[:samples], y[:samples]), epochs=40, batch_size=64, progress=False, seed=0)
+    scores = model.evaluate(x[samples:], y[samples:])
+    assert scores["rmse"] < 0.2 * y.std(), "a straight line has an RMSE of about its standard deviation"
+    assert scores["coverage_95"] > 0.85

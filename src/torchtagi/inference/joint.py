@@ -42,6 +42,10 @@ number of weights that the data determine,
 
     R = Σ r²/(N − γ),   γ = tr(P Σ JᵀJ)/R,        s₀ ← √(s₀ · mean((m − m₀)² + P_ii))
 
+What the means have not come to yet looks like noise; and a prior that is fitted to means which explain nothing
+keeps them so. A straight line through a sine is such an optimum. So early in a fit the prior stays, and messages
+assume a noise of no more than 0.02 of a target's variance.
+
 R is that of each target, s₀ that of each tensor; in the first layer that of each input, so that inputs without use
 fade out (automatic relevance determination, MacKay 1994). The prior's mean is 0, but for weights whose prior was
 given.
@@ -74,6 +78,7 @@ STEPS, SIGNIFICANT, SPEED = 50, 1.5, 2.0  # of drift: W, the standard deviations
 MOST_FADED = 0.02  # of what was learned, with one observation
 FADED = 0.25  # the share of the prior that may fade under a horizon until it is put back
 NOISE_FLOOR = 1e-3  # of a learned noise, of standardised targets: float64 bears less than the diagonal does
+EARLY_NOISE = 0.02  # at most, early in a fit: results/ablation/joint.jsonl
 ITERATIONS, CLOSE = 20, 1e-3  # of the noise's fixed point at the end of a fit
 
 
@@ -269,13 +274,15 @@ class Joint(nn.Module):
         return min(SPEED * with_errors / alone / STEPS, MOST_FADED) if significant else 0.0
 
     @torch.no_grad()
-    def replace_sites(self, noise_var: Tensor, learns: Tensor, least: Tensor, last: bool) -> Tensor:
+    def replace_sites(
+        self, noise_var: Tensor, learns: Tensor, least: Tensor, early: bool, last: bool
+    ) -> tuple[Tensor, Tensor]:
         """The end of an epoch of repeats: its sites in the place of the last one's. The noise of each output that
         `learns` one, not less than `least`, and the prior are learned, a step of each by the last sites'
-        covariance; at the last epoch's end the prior stays, and the noise comes to its fixed point. Returns the
-        noise."""
+        covariance; `early` in a fit the prior stays; at the last epoch's end it does, too, and the noise comes to
+        its fixed point. Returns the noise that messages assume, and what was found."""
         if not bool((self.counts > 0).any()):
-            return noise_var
+            return noise_var, noise_var
         noise, seen = noise_var.double(), self.counts.clamp_min(1)
 
         def determined() -> Tensor:  # γ
@@ -284,20 +291,24 @@ class Joint(nn.Module):
         def learned(found: Tensor) -> Tensor:
             return torch.where(learns & (self.counts > 0), torch.maximum(found, least.double()), noise)
 
+        found = noise
         if not last:
             # as slow as expectation–maximisation, because errors of moving means are too large
-            noise = learned((self.squares + determined() * noise) / seen)
+            found = learned((self.squares + determined() * noise) / seen)
+            noise = torch.where(learns, found.clamp(max=EARLY_NOISE), noise) if early else found
+        if not (early or last):
             self.learn_prior()
         self.invert(noise)
         for _ in range(ITERATIONS if last and bool(learns.any()) else 0):
             before, noise = noise, learned(self.squares / (self.counts - determined()).clamp_min(1))
             self.invert(noise)
+            found = noise
             if bool(((noise / before).log().abs() < CLOSE).all()):
                 break
         self.write("var", self.covariance.diagonal())
         for sums in (self.information, self.squares, self.counts):
             sums.zero_()
-        return noise.to(noise_var)
+        return noise.to(noise_var), found.to(noise_var)
 
     def invert(self, noise: Tensor) -> None:
         precision = (self.information / noise[:, None, None]).sum(0)
