@@ -12,15 +12,14 @@ from torch import Tensor, nn
 from torchtagi import distributed, metrics
 from torchtagi.checks import as_numbers, naming_largest, require_finite, require_noise
 from torchtagi.fitting import Batches, Row
-from torchtagi.gaussian import Gaussian
+from torchtagi.gaussian import Gaussian, as_gaussian, cat
 from torchtagi.heads import last_layer, outputs_of, with_outputs
 from torchtagi.inference import joint
 from torchtagi.inference.conditioning import chunks
-from torchtagi.likelihoods import HeteroscedasticRegression, Regression
+from torchtagi.likelihoods import Regression
 from torchtagi.likelihoods.observation import NOISE_WINDOW, require_targets
 from torchtagi.likelihoods.relative_noise import RelativeNoise
-from torchtagi.model import NOISE_FLOOR, PREDICTION_BATCH, Model, gaussian
-from torchtagi.nn import EvenExp, Sequential
+from torchtagi.model import NOISE_FLOOR, PREDICTION_BATCH, PRIOR_INPUTS, Model, gaussian
 from torchtagi.prediction import RegressionPrediction
 from torchtagi.standardising import Standardiser
 
@@ -47,7 +46,7 @@ class Regressor(Model):
     many `targets` there are.
     """
 
-    likelihood: Regression | HeteroscedasticRegression
+    likelihood: Regression
 
     def __init__(
         self,
@@ -77,10 +76,9 @@ class Regressor(Model):
         """Whether targets came without a dimension of their own."""
         net = gaussian(net)
         outputs = outputs_of(last_layer(net)[1])
-        ends = isinstance(net, nn.Sequential) and isinstance(net[-1], EvenExp)
         self.pairs = noise == "predicted"
         """Whether each target has a second output, for its noise."""
-        self.targets = targets or (outputs // 2 if self.pairs and ends else outputs)
+        self.targets = targets or outputs
         if outputs not in ({self.targets, 2 * self.targets} if self.pairs else {self.targets}):
             raise ValueError(
                 f"targets is {targets}, but the network has {outputs} outputs: one for each target is needed, or "
@@ -88,12 +86,8 @@ class Regressor(Model):
             )
         net = with_outputs(net, self.targets, 2 * self.targets) if self.pairs and outputs == self.targets else net
         self.full = self.takes_full(net)
-        likelihood: Regression | HeteroscedasticRegression
-        if not self.pairs or self.full:
-            kind = RelativeNoise if self.pairs else Regression
-            likelihood = kind([NOISE_FLOOR] * self.targets, learn_noise=isinstance(noise, str))
-        else:
-            net, likelihood = net if ends else Sequential(net, EvenExp()), HeteroscedasticRegression()
+        kind = RelativeNoise if self.pairs else Regression
+        likelihood = kind([NOISE_FLOOR] * self.targets, learn_noise=isinstance(noise, str))
         super().__init__(net, likelihood, given)
 
     def takes_full(self, net: nn.Module) -> bool:
@@ -120,13 +114,12 @@ class Regressor(Model):
         if self.average is not None and self.finds_horizon:
             self.average.steps = 1  # how long an average may be, nobody knows
         if self.full and isinstance(self.noise, str):
-            assert isinstance(self.likelihood, Regression)
             self.likelihood.noise_var.fill_(joint.NOISE_FLOOR**2)
 
     def replaces_repeats(self) -> bool:
         """Once a noise is seen in the errors. Before that the predicted variance alone is larger than they are:
         what the data say has not been learned yet, and goes on being learned from."""
-        residual_var = getattr(self.likelihood, "residual_var", None)
+        residual_var = self.likelihood.residual_var
         return not self.new and (residual_var is None or bool((residual_var > self.likelihood.noise_var).any()))
 
     def get_ready(self, batches: Batches, epochs: int) -> None:
@@ -142,8 +135,23 @@ class Regressor(Model):
         self.flat = y.ndim == 1
         self.scale_of_x.observe(x.mean if isinstance(x, Gaussian) else x, weights)
         self.scale_of_y.observe(y[:, None] if self.flat else y, weights)
-        if isinstance(self.likelihood, Regression) and not isinstance(self.noise, str):
+        if not isinstance(self.noise, str):
             self.likelihood.noise_std = self.noise / self.scale_of_y.std.to(self.like)
+
+    def calibrate(self, x: Any) -> None:
+        """The first rows of a stream are few, and a single one is zero when it is standardised: drawn rows stand in
+        for those to come. (A joint Gaussian finds the scale of its prior itself, and a wide one serves it best.) A
+        noise that is predicted begins as one for all."""
+        x, missing = as_gaussian(x), PRIOR_INPUTS - len(x)
+        if missing > 0 and not self.full:
+            drawn = torch.randn(missing, *x.shape[1:], generator=torch.Generator().manual_seed(0))
+            x = cat([x, as_gaussian(drawn.to(x.mean))])
+        super().calibrate(x)
+        head = last_layer(self.net)[1]
+        for part in (head.weight, head.bias) if self.pairs else ():
+            if part is not None:
+                part.mean.data[1::2] = 0.0
+        self.predicting.load_state_dict(self.net.state_dict())
 
     # ---- with a joint covariance -----------------------------------------------------------------------------
 
@@ -160,10 +168,10 @@ class Regressor(Model):
             past = epoch / (epoch + left)
             self.early = past < EARLY
             self.joint.length = max((1 + math.cos(math.pi * past)) / 2, SHORTEST)
-            if isinstance(self.likelihood, RelativeNoise):
-                epochs = epoch + left
-                first = min(max(1, math.ceil(NOISE_FROM * epochs)), max(epochs - 2, 0))
-                self.likelihood.observes, self.new_to_noise = epoch >= first, epoch == first > 0
+        if isinstance(self.likelihood, RelativeNoise):
+            epochs = epoch + left
+            first = min(max(1, math.ceil(NOISE_FROM * epochs)), max(epochs - 2, 0))
+            self.likelihood.observes, self.new_to_noise = epoch >= first, epoch == first > 0
         if self.settled:
             self.net.load_state_dict(self.predicting.state_dict())
         return augmented
@@ -173,7 +181,6 @@ class Regressor(Model):
         if self.joint is None or self.new:
             return
         likelihood = self.likelihood
-        assert isinstance(likelihood, Regression)
         noise, least = (likelihood.of_outputs(var) for var in (likelihood.learned_noise_var, likelihood.noise_var))
         learns = torch.full_like(noise, likelihood.residual_var is not None, dtype=torch.bool)
         if isinstance(likelihood, RelativeNoise):
@@ -215,7 +222,6 @@ class Regressor(Model):
     ) -> tuple[float, Tensor]:
         """Learn a chunk jointly; returns the sum of its errors before, and the innovation of each target."""
         likelihood = self.likelihood
-        assert isinstance(likelihood, Regression)
         counts = torch.ones_like(y[:, :1]) if weights is None else weights[:, None]
         require_targets(y)
         at = posterior.linearise(x)
@@ -244,7 +250,7 @@ class Regressor(Model):
         """Learn the noise from the innovations of so many new observations of each target; returns by how much it
         grew."""
         likelihood = self.likelihood
-        if not isinstance(likelihood, Regression) or likelihood.residual_var is None:
+        if likelihood.residual_var is None:
             return 1.0
         assert likelihood.errors_seen is not None
         assert likelihood.error_var is not None
@@ -331,7 +337,7 @@ class Regressor(Model):
         return math.sqrt(total / max(samples, 1))
 
     def measures(self) -> Row:
-        if self.pairs or not isinstance(self.likelihood, Regression):  # no number says a noise that differs
+        if self.pairs:  # no number says a noise that differs
             return {}
         noise = self.likelihood.predictive_noise_var.sqrt()[None]
         return {"noise_std": (noise * self.scale_of_y.factor(noise))[0].tolist()}

@@ -114,10 +114,32 @@ def test_held_out_targets_have_the_density_of_mean_and_noise() -> None:
         each.log_prob(z, torch.cat([y, y[:, :1]], 1))
 
 
-def test_a_loop_of_ones_own_is_sent_to_the_other_likelihood() -> None:
+def test_while_noise_is_not_observed_its_messages_are_those_of_one_noise_for_all() -> None:
     z, y = outputs()
-    with pytest.raises(TypeError, match="take HeteroscedasticRegression"):
-        likelihood()(z, y)
+    z = tagi.Gaussian(interleaved(z.mean[:, ::2], torch.zeros_like(y)), z.var)
+    each, one = likelihood(), tagi.Regression([0.01] * 2, learn_noise=True).double()
+    each.observes = False
+    for _ in range(3):
+        message, expected = each.message(z, y), one.message(z[:, ::2], y)
+        torch.testing.assert_close(message.gradient, interleaved(expected.gradient, torch.zeros_like(y)))
+        torch.testing.assert_close(message.curvature, interleaved(expected.curvature, torch.zeros_like(y)))
+        torch.testing.assert_close(each.residual_var, one.residual_var)
+    torch.testing.assert_close(message.loss, expected.loss)
+
+
+def test_repeats_leave_the_noise_for_all_to_what_is_said_of_each() -> None:
+    z, y = outputs()
+    each = likelihood()
+    each.message(z, y)
+    before = each.learned_noise_var.clone()
+    each.repeats = True
+    message = each.message(z, 5 * y)
+    assert torch.equal(each.learned_noise_var, before)
+    assert (message.gradient[:, 1::2] < 0).any(), "larger errors raise it"
+    y[0, 1] = math.nan
+    message = each.message(z, y)
+    assert not message.gradient[0, 2:].any()
+    assert not message.curvature[0, 2:].any()
 
 
 def curve(rows: int, slope: float, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -227,3 +249,24 @@ def test_a_network_written_with_both_outputs_says_how_many_targets_there_are(opt
 def test_outputs_that_are_not_the_targets_are_named(outputs: int, options: dict) -> None:
     with pytest.raises(ValueError, match=f"targets is 1, but the network has {outputs} outputs"):
         tagi.Regressor(nn.Linear(2, outputs), **options)
+
+
+@pytest.mark.parametrize("epochs", [None, 2, 20])
+@pytest.mark.parametrize("weight", [1.0, 10.0])
+def test_a_diagonal_covariance_finds_it_too(epochs: int | None, weight: float) -> None:
+    """In a stream of single rows, and by fits of so many epochs; samples may count for several."""
+    x, std, y = curve(1000, slope=3.0)
+    new, scores = curve(1000, slope=3.0, seed=1), {}
+    for noise in ("predicted", "learned"):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(1, 20), nn.ReLU(), nn.Linear(20, 1))
+        model = tagi.Regressor(net, noise=noise, covariance="diagonal")
+        weights = torch.full((1000,), weight)
+        if epochs is None:
+            for row in range(400):
+                model.update(x[row : row + 1], y[row : row + 1], weights[row : row + 1])
+        else:
+            model.fit((x, y, weights), epochs=epochs, progress=False, seed=0)
+        scores[noise] = model.evaluate(new[0], new[2])
+    assert scores["predicted"]["nll"] < scores["learned"]["nll"] - 0.05
+    assert 0.85 < scores["predicted"]["coverage_95"] < 0.995

@@ -1,4 +1,4 @@
-"""Regression whose noise the network predicts too, by its logarithm: for a joint covariance.
+"""Regression whose noise the network predicts too, by its logarithm.
 
 The outputs come in pairs, the mean m of a target and the logarithm s of its noise, in units of a noise R that is
 learned like any other:
@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 
 from torchtagi.gaussian import Gaussian
-from torchtagi.likelihoods.observation import Message, require_output
+from torchtagi.likelihoods.observation import Message, observe, require_output
 from torchtagi.likelihoods.regression import Regression
 
 NOISE = 2.0
@@ -54,7 +54,8 @@ class RelativeNoise(Regression):
     def split(self, z: Gaussian) -> tuple[Gaussian, Tensor]:
         log = z[:, 1::2]
         expected = (log.mean + log.variance / 2).clamp(max=math.log(torch.finfo(log.dtype).max) / 2)
-        noise_var = self.predictive_noise_var * expected.exp()
+        base = self.learned_noise_var if self.observes else self.predictive_noise_var
+        noise_var = base * expected.exp()
         return z[:, ::2], noise_var.clamp(max=LARGEST).maximum(self.noise_var)
 
     def sites(
@@ -63,7 +64,7 @@ class RelativeNoise(Regression):
         base, signal = noise_var.log(), z[:, ::2]
         log = torch.clamp(z[:, 1::2].mean, self.noise_var.log() - base, math.log(LARGEST) - base)
         own = (noise_var * log.exp()).expand_as(y)
-        misfit, information = self.misfit(signal, y, own, weights, known)
+        misfit, information = self.misfit(signal, y, own, known)
         told = log + misfit if self.observes else y * math.nan
         weights = weights.expand_as(y)
         return (
@@ -72,17 +73,14 @@ class RelativeNoise(Regression):
             interleaved(weights * (-log).exp(), weights * information),
         )
 
-    def misfit(
-        self, signal: Gaussian, y: Tensor, noise_var: Tensor, weights: Tensor, known: bool
-    ) -> tuple[Tensor, Tensor]:
+    def misfit(self, signal: Gaussian, y: Tensor, noise_var: Tensor, known: bool) -> tuple[Tensor, Tensor]:
         """How far from s y says it is, NaN where y is, and how much it knows of it; `known` says that m has learned
-        y. A sample of weight w is w equal observations."""
+        y. A sample of weight w has one error, of which w times as much is known."""
         error = y - signal.mean
         if known:
             free = (1 - signal.variance / noise_var).clamp_min(LEAST_FREE)
             return (error.square() / (noise_var * free)).clamp(max=FURTHEST) - 1, free
-        together = noise_var / weights
-        share = together / (signal.variance + together)
+        share = noise_var / (signal.variance + noise_var)
         ratio = ((share * error).square() + share * signal.variance) / noise_var
         ratio = torch.where(torch.isnan(y), math.nan, ratio.clamp(1 / FURTHEST, FURTHEST))
         far = ratio.log()
@@ -92,11 +90,22 @@ class RelativeNoise(Regression):
         pairs = require_output("z", z, 2 * y.shape[-1])
         return super().check(pairs[:, ::2], y)
 
+    @torch.no_grad()
     def message(self, z: Gaussian, y: Tensor) -> Message:
-        raise TypeError(
-            'RelativeNoise is for a joint covariance, Regressor(net, noise="predicted"); for your own loop take '
-            "HeteroscedasticRegression, behind nn.EvenExp()"
-        )
+        """R is learned from errors relative to the noise that s says, but for repeats while s is observed: R and
+        the level of s would chase each other."""
+        observed = self.check(z, y)
+        weights = self.weights_like(y)
+        weights = weights if isinstance(weights, Tensor) else torch.ones_like(y[:, :1])
+        least = self.noise_var.log() - self.learned_noise_var.log()
+        scale = (-z[:, 1::2].mean.clamp_min(least) / 2).exp()
+        if self.observes and self.repeats:
+            noise_var = self.divided_by_weights(self.learned_noise_var, z[:, ::2])
+        else:
+            noise_var = self.training_noise_var(z[:, ::2] * scale, y * scale, observed)
+        told, variances, _ = self.sites(z, y, self.learned_noise_var, weights, known=self.repeats)
+        variances[:, ::2] = noise_var / scale.square()
+        return observe(z, told, variances, ~torch.isnan(told))
 
     def as_it_is(self, told: Tensor, z: Gaussian) -> Tensor:
         """What leaves s where it is."""
