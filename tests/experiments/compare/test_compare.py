@@ -9,10 +9,11 @@ import torch
 from small_studies import compared, study
 
 from torchtagi import checkpoint
-from torchtagi.experiments.compare import Stopped, collect, runner
+from torchtagi.experiments.compare import runner
+from torchtagi.experiments.compare.compare import collect
 from torchtagi.experiments.compare.study import usual_epochs
 from torchtagi.experiments.report.comparison_plots import error_curves
-from torchtagi.experiments.runs.folder import Run, RunError
+from torchtagi.experiments.runs.folder import Run, RunError, Stopped
 
 
 def stop_after(count):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchtagi.experiments.data import UCI_NAMES, DataError, load_uci
+from torchtagi.experiments.data import UCI_SETS, DataError, load_uci
 
 N, N_COLUMNS = 20, 5
 FEATURES, TARGET = [0, 1, 3], [4]
@@ -103,7 +103,7 @@ def test_bad_files_are_refused_by_name(root: Path) -> None:
         load_uci("yacht", 0)
 
 
-@pytest.mark.parametrize("name", UCI_NAMES)
+@pytest.mark.parametrize("name", UCI_SETS.values())
 def test_every_set_of_the_collection_has_disjoint_complete_splits(collection: Path, name: str) -> None:
     """Test rows must be exactly those that training never sees."""
     with np.load(collection / "uci" / f"{name}.npz") as archive:

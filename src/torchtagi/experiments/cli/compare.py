@@ -17,15 +17,16 @@ from torchtagi.experiments.classify.tasks import TASKS, find_task
 from torchtagi.experiments.cli import shared
 from torchtagi.experiments.cli.progress import Interrupted, interruptible
 from torchtagi.experiments.cli.shared import console, new_table, number, print_json, split_names
-from torchtagi.experiments.compare import Runner, Stopped, Study, collect, collect_sweep
-from torchtagi.experiments.compare import compare as run_comparison
-from torchtagi.experiments.compare import sweep as run_sweep
-from torchtagi.experiments.compare.runner import COMPARISON, SWEEP, reading
-from torchtagi.experiments.compare.study import FEW, FEW_BATCH, MOST_EPOCHS, USUAL_EPOCHS, usual_epochs
+from torchtagi.experiments.compare.compare import collect
+from torchtagi.experiments.compare.compare import compare as run_comparison
+from torchtagi.experiments.compare.runner import COMPARISON, SWEEP, Runner
+from torchtagi.experiments.compare.study import FEW, FEW_BATCH, MOST_EPOCHS, USUAL_EPOCHS, Study, usual_epochs
+from torchtagi.experiments.compare.sweep import collect_sweep
+from torchtagi.experiments.compare.sweep import sweep as run_sweep
 from torchtagi.experiments.compare.table import COLUMNS, COSTS, SCORES, cell, chosen_text, runs_of
 from torchtagi.experiments.report import comparison_plots, plots
 from torchtagi.experiments.report.measures import shown
-from torchtagi.experiments.runs.folder import Row
+from torchtagi.experiments.runs.folder import Row, Stopped, reading
 from torchtagi.fitting import EpochEnd, Step
 
 EPOCHS_HELP = f"{USUAL_EPOCHS} unless given; with --samples as many as show 30,000 images, {MOST_EPOCHS} at most."

@@ -15,14 +15,12 @@ from torchtagi import distributed
 from torchtagi.experiments import data
 from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.cli.shared import console, say, value_table
-from torchtagi.experiments.compare.runner import Stopped
 from torchtagi.experiments.gan.training import GanTraining
-from torchtagi.experiments.jobs.processes import Job
-from torchtagi.experiments.jobs.records import complete
+from torchtagi.experiments.jobs import Job, complete
 from torchtagi.experiments.report.measures import described, epochs, shown
 from torchtagi.experiments.report.page import write_report
 from torchtagi.experiments.runs.config import RunConfig
-from torchtagi.experiments.runs.folder import CONFIG, Row, Run, RunError, check_free, locked
+from torchtagi.experiments.runs.folder import CONFIG, Row, Run, RunError, Stopped, check_free, locked
 from torchtagi.experiments.runs.training import RunTraining
 from torchtagi.fitting import EpochEnd, Step
 
@@ -85,22 +83,29 @@ def progress_bar(unit: str, total: int | None = None) -> tqdm:
     return tqdm(total=total, unit=unit, unit_scale=total is None, leave=False, **shown_in)
 
 
-def measure(
-    jobs: Sequence[Job], file: Path, processes: int, unit: str, line: Callable[[Row], str] | None = None
-) -> None:
+def measure(jobs: Sequence[Job], file: Path, processes: int, quiet: bool) -> None:
     """Measure what `file` lacks of these jobs, and show a line of each. A signal stops it; nothing measured is
     lost."""
-    with locked(file.parent), interruptible() as received, progress_bar(unit, len(jobs)) as bar:
+    with locked(file.parent), interruptible() as received, progress_bar(" jobs", len(jobs)) as bar:
         try:
             for row in complete(file, jobs, processes, lambda: bool(received)):
                 bar.update()
-                if line is not None:
+                if not quiet:
                     bar.clear()
-                    console.print(line(row))
+                    console.print(line_of(row))
         except Stopped:
-            if line is not None:
+            if not quiet:
                 console.print(f"stopped; the same command goes on in {file.parent}")
             raise Interrupted(128 + received[0]) from None
+
+
+def line_of(row: Row) -> str:
+    """`yacht, tagi, split 0: RMSE 0.75, …`"""
+    what = [str(row[name]) for name in ("set", "stream", "method") if name in row]
+    what += [f"{name} {row[name]}" for name in ("split", "seed") if name in row][:1]
+    scores = f"RMSE {row['rmse']:.4g}, log-likelihood {row['log_likelihood']:.3f}"
+    scores += f", coverage {row['coverage']:.3f}" if "coverage" in row else ""
+    return f"{', '.join(what)}: {scores}, {row['seconds']:.1f} s"
 
 
 @dataclasses.dataclass(frozen=True)

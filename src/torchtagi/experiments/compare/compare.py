@@ -12,11 +12,11 @@ from torchtagi import metrics
 from torchtagi.experiments.baselines import find_method
 from torchtagi.experiments.baselines.methods import Hyperparameters
 from torchtagi.experiments.classify.evaluation import evaluate, load_predictor
-from torchtagi.experiments.compare.runner import COMPARISON, Runner, read_study, reading
+from torchtagi.experiments.compare.runner import COMPARISON, Runner, read_study
 from torchtagi.experiments.compare.study import method_of
 from torchtagi.experiments.compare.table import rows_of
 from torchtagi.experiments.compare.tuning import tune
-from torchtagi.experiments.runs.folder import Row, Run, RunError
+from torchtagi.experiments.runs.folder import Row, Run, RunError, reading
 
 EPOCH_KEYS = ("epoch", "error", "nll", "ece", "train_error", "seconds", "train_curve")
 TIMED_IMAGES = 200

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from torchtagi.experiments.baselines import find_method
-from torchtagi.experiments.compare.runner import SWEEP, AnyConfig, Runner, read_study, reading
-from torchtagi.experiments.runs.folder import Row
+from torchtagi.experiments.compare.runner import SWEEP, AnyConfig, Runner, read_study
+from torchtagi.experiments.runs.folder import Row, reading
 
 FACTORS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Of a baseline's default learning rate."""

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from torchtagi.experiments.data.augmentation import augment_affine, augment_crop_flip, augment_shift
 from torchtagi.experiments.data.celeba import read_celeba
 from torchtagi.experiments.data.cifar import read_cifar10, read_tinyimagenet
-from torchtagi.experiments.data.files import DataError, Locations, Progress, find_named
+from torchtagi.experiments.data.files import DataError, Locations, Progress, check_installed, find_each, find_named
 from torchtagi.experiments.data.image_set import ImageSet, Preprocessing, Stored, TrainTest
 from torchtagi.experiments.data.mnist import read_fashion_mnist, read_mnist
-from torchtagi.experiments.data.uci import UCI_NAMES, RegressionSplit, load_uci, load_uci_rows
+from torchtagi.experiments.data.uci import UCI_SETS, RegressionSplit, load_uci, load_uci_rows
 
 __all__ = [
-    "UCI_NAMES",
+    "UCI_SETS",
     "DataError",
     "ImageSet",
     "Preprocessing",
@@ -21,6 +21,8 @@ __all__ = [
     "augment_affine",
     "augment_crop_flip",
     "augment_shift",
+    "check_installed",
+    "find_each",
     "find_named",
     "load",
     "load_train_test",

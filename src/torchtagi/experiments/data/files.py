@@ -2,10 +2,11 @@
 
 import difflib
 import errno
+import importlib.util
 import io
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ Progress = Callable[[int, int | None], None]
 """Called with (done, total); bytes for a download, images for a conversion; total is None when unknown."""
 
 SIDE = 32
+EXTRAS = {"sklearn": ("scikit-learn", "sklearn"), "ivon": ("ivon-opt", "baselines")}
 
 T = TypeVar("T")
 
@@ -37,6 +39,21 @@ def find_named(kind: str, name: str, known: Mapping[str, T]) -> T:
     near = difflib.get_close_matches(name, known, n=1)
     meant = f"; did you mean {near[0]}?" if near else ""
     raise ValueError(f"there is no {kind} {name!r}; there are {', '.join(known)}{meant}")
+
+
+def find_each(kind: str, names: Iterable[str], known: Mapping[str, T]) -> dict[str, T]:
+    """What has these names, each once."""
+    found = {name: find_named(kind, name, known) for name in names}
+    if not found:
+        raise ValueError(f"name at least one {kind}; there are {', '.join(known)}")
+    return found
+
+
+def check_installed(name: str, package: str | None) -> None:
+    """Whether there is the package that `name` needs, if it needs one."""
+    if package and importlib.util.find_spec(package) is None:
+        title, extra = EXTRAS[package]
+        raise ValueError(f"{name} needs {title}: pip install 'torchtagi[{extra}]', or leave it out")
 
 
 def cache_folder() -> Path:

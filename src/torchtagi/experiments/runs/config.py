@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import platform
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -49,9 +50,7 @@ class RunConfig:
 
     def as_json(self) -> Row:
         """What config.json says: the configuration and the versions at work."""
-        versions = {"torchtagi": torchtagi.__version__, "torch": str(torch.__version__), "numpy": np.__version__}
-        versions |= {"python": platform.python_version(), **source()}
-        return {**dataclasses.asdict(self), "versions": versions}
+        return {**dataclasses.asdict(self), "versions": versions()}
 
     @classmethod
     def from_json(cls, content: Row) -> Self:
@@ -128,16 +127,18 @@ def check_device(name: str) -> None:
 
 
 @cache
-def source() -> dict[str, str]:
-    """The commit of a checkout that runs from its own source; of an installed package its version says enough."""
+def versions() -> dict[str, str]:
+    """What is at work: of a checkout that runs from its own source the commit too; of an installed package its
+    version says enough."""
+    known = {"torchtagi": torchtagi.__version__, "torch": str(torch.__version__), "numpy": np.__version__}
+    known["python"] = platform.python_version()
     package = Path(torchtagi.__file__).parent
 
     def git(*arguments: str) -> str:
         asked = ["git", "-C", str(package), *arguments]
         return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
 
-    try:
-        own = Path(git("rev-parse", "--show-toplevel")) / "src" / "torchtagi" == package
-        return {"commit": git("describe", "--always", "--dirty", "--exclude=*")} if own else {}
-    except (OSError, subprocess.CalledProcessError):  # no git, no checkout
-        return {}
+    with suppress(OSError, subprocess.CalledProcessError):  # no git, no checkout
+        if Path(git("rev-parse", "--show-toplevel")) / "src" / "torchtagi" == package:
+            known["commit"] = git("describe", "--always", "--dirty", "--exclude=*")
+    return known

@@ -41,6 +41,10 @@ class BusyError(RunError):
     """A folder that another process holds."""
 
 
+class Stopped(Exception):
+    """A stop was asked for; what was learned or measured is in the folder."""
+
+
 @dataclass(frozen=True)
 class Run:
     """A run folder with its configuration."""
@@ -213,6 +217,18 @@ def result_rows(runs: Iterable[Run]) -> list[Row]:
         for row in run.metrics():
             rows.append({**identity, **{k: v for k, v in row.items() if not isinstance(v, list | dict)}})
     return rows
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """What was changed by hand into something that cannot be read is told in one line."""
+    try:
+        yield
+    except RunError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise RunError(f"{path} cannot be read ({why}); was it changed by hand?") from error
 
 
 def read_text(path: Path) -> str:

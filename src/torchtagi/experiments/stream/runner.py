@@ -8,13 +8,14 @@ import time
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 
-import torchtagi
-from torchtagi.experiments.data import find_named
+from torchtagi.experiments.data import check_installed, find_each
+from torchtagi.experiments.runs.config import versions
 from torchtagi.experiments.runs.folder import Row
-from torchtagi.experiments.stream.learners import GRIDS, HORIZONS, LEARNERS, check_installed, new_learner
+from torchtagi.experiments.stream.learners import LEARNERS, new_learner
 from torchtagi.experiments.stream.streams import REAL, STREAMS, load_stream
 
 RESULTS = "streams.jsonl"
@@ -29,20 +30,17 @@ class StreamJob:
     method: str
     seed: int
     rows: int
+    setting: Any
+    """Learning rates to choose between, or TAGI's horizon."""
 
     @property
     def name(self) -> str:
         return f"{self.stream}, {self.method}, seed {self.seed}"
 
-    @property
-    def identity(self) -> Row:
-        setting = list(GRIDS[self.method]) if self.method in GRIDS else HORIZONS[self.method]
-        return {**asdict(self), "setting": setting}
-
     def measure(self) -> Row:
         x, y = load_stream(self.stream, self.rows, self.seed)
         torch.manual_seed(zlib.crc32(f"{self.stream}/{self.seed}".encode()))
-        learner = new_learner(self.method, x.shape[1])
+        learner = new_learner(self.method, x.shape[1], self.setting)
         squares, likelihoods = [], []
         start = time.perf_counter()
         for row in range(len(x)):
@@ -53,11 +51,11 @@ class StreamJob:
                 likelihoods.append(-0.5 * (math.log(2 * math.pi * var) + squares[-1] / var))
             learner.learn(one, target)
         return {
-            **self.identity,
+            **asdict(self),
             **means_of(squares, likelihoods),
             "seconds": round(time.perf_counter() - start, 3),
             "curve": curve_of(squares, likelihoods),
-            "versions": {"torchtagi": torchtagi.__version__, "torch": str(torch.__version__)},
+            "versions": versions(),
         }
 
 
@@ -78,21 +76,17 @@ def curve_of(squares: Sequence[float], likelihoods: Sequence[float]) -> list[lis
 
 def jobs_of(streams: Sequence[str], methods: Sequence[str], rows: int, seeds: int) -> list[StreamJob]:
     """Raises if there is no such stream or method, or if data are missing."""
-    for what, named, there in (("stream", streams, STREAMS), ("method", methods, LEARNERS)):
-        if not named:
-            raise ValueError(f"name at least one {what}; there are {', '.join(there)}")
-    for name in methods:
-        find_named("method", name, dict.fromkeys(LEARNERS))
-        check_installed(name)
-    for name in streams:
-        find_named("stream", name, dict.fromkeys(STREAMS))
+    chosen = find_each("method", methods, LEARNERS)
+    for name in chosen:
+        check_installed(name, "sklearn" if name == "linear" else None)
+    for name in find_each("stream", streams, dict.fromkeys(STREAMS)):
         if name in REAL:
             load_stream(name, 1, 0)
     if rows <= FIRST_SCORED:
         raise ValueError(f"rows must be more than {FIRST_SCORED}, which are not scored, got {rows}")
     return [
-        StreamJob(stream, method, seed, rows)
+        StreamJob(stream, method, seed, rows, setting)
         for stream in dict.fromkeys(streams)
-        for method in dict.fromkeys(methods)
+        for method, setting in chosen.items()
         for seed in range(seeds)
     ]

@@ -1,28 +1,9 @@
 """The nine sets, and what was published for networks of one hidden layer of 50 ReLU units, 100 for protein."""
 
-from collections.abc import Mapping
 from typing import NamedTuple
-
-SETS: Mapping[str, str] = {
-    "boston": "bostonHousing",
-    "concrete": "concrete",
-    "energy": "energy",
-    "kin8nm": "kin8nm",
-    "naval": "naval-propulsion-plant",
-    "power": "power-plant",
-    "protein": "protein-tertiary-structure",
-    "wine": "wine-quality-red",
-    "yacht": "yacht",
-}
-"""A set's name here, and that of its files."""
 
 COLUMNS = ("TAGI", "TAGI-V", "MC-dropout", "PBP", "deep ensemble")
 TAGI_COLUMNS = COLUMNS[:2]
-NOTE = (
-    "TAGI and TAGI-V: the benchmarks of cuTAGI; TAGI's noise was chosen for each set, TAGI-V has gains of 1, so "
-    "nothing is. MC-dropout: trained long. Published splits are nine tenths to one tenth too, but not in all cases "
-    "the same ones."
-)
 # RMSE/log-likelihood of each column, as printed
 FIGURES = """
 boston     3.15/-2.58  3.33/-2.57  2.90/-2.40   3.54/-2.82  3.72/-2.50
@@ -53,4 +34,4 @@ def read_figures(text: str) -> dict[str, dict[str, Figures]]:
     return found
 
 
-PUBLISHED: Mapping[str, Mapping[str, Figures]] = read_figures(FIGURES)
+PUBLISHED = read_figures(FIGURES)
