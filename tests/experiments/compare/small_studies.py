@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from torchtagi.experiments.compare.compare import compare
-from torchtagi.experiments.compare.runner import COMPARISON, SWEEP, Runner
+from torchtagi.experiments.compare.runner import Runner
 from torchtagi.experiments.compare.study import Study
 from torchtagi.experiments.compare.sweep import sweep
+from torchtagi.experiments.runs.folder import COMPARISON, SWEEP
 
 
 def study(**changes):

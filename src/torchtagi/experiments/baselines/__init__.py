@@ -11,11 +11,11 @@ from torchtagi.experiments.baselines.baseline import Baseline
 from torchtagi.experiments.baselines.config import BaselineConfig, configure_baseline
 from torchtagi.experiments.baselines.ivon import Ivon
 from torchtagi.experiments.baselines.laplace import LastLayerLaplace
-from torchtagi.experiments.baselines.methods import METHODS, Method, find_method
+from torchtagi.experiments.baselines.methods import METHODS, Method
 from torchtagi.experiments.baselines.vogn import VognLearner
 from torchtagi.experiments.runs.folder import Run
 
-__all__ = ["LEARNERS", "METHODS", "BaselineConfig", "Method", "configure_baseline", "find_method", "load_baseline"]
+__all__ = ["LEARNERS", "METHODS", "BaselineConfig", "Method", "configure_baseline", "load_baseline"]
 
 LEARNERS: Mapping[str, type[Baseline]] = {
     "sgd": Backprop,

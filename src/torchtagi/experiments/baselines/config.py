@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from torchtagi.experiments.baselines.methods import Hyperparameters, find_method
+from torchtagi.experiments.baselines.methods import METHODS, Hyperparameters
 from torchtagi.experiments.classify.config import configure
 from torchtagi.experiments.classify.tasks import find_task
-from torchtagi.experiments.data import ImageSet, TrainTest
+from torchtagi.experiments.data import ImageSet, TrainTest, find_named
 from torchtagi.experiments.runs.config import ClassifierConfig
 from torchtagi.experiments.runs.folder import Row
 
@@ -30,7 +30,7 @@ class BaselineConfig(ClassifierConfig):
 
     def __post_init__(self) -> None:
         find_task(self.task).network(self.network)
-        complete = find_method(self.method).hyperparameters(self.hyperparameters)
+        complete = find_named("method", self.method, METHODS).hyperparameters(self.hyperparameters)
         if complete.keys() != self.hyperparameters.keys():
             raise ValueError(f"{self.method}'s {min(complete.keys() - self.hyperparameters.keys())} is missing")
         self.check_sizes()
@@ -82,7 +82,7 @@ def configure_baseline(
     **changes: Any,
 ) -> BaselineConfig:
     """A method's defaults with `changes`. The images, their augmentation and their number are TAGI's own."""
-    kind, tagi = find_method(method), configure(task, network)
+    kind, tagi = find_named("method", method, METHODS), configure(task, network)
     values = kind.hyperparameters(hyperparameters or {})
     setting = "-".join(filter(None, (method, kind.describe(values))))
     own = {"setting": setting, "batch_size": BATCH_SIZE, "method": method, "hyperparameters": values}

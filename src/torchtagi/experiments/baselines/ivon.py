@@ -18,6 +18,7 @@ from torch.nn import functional
 from torchtagi.experiments.baselines.baseline import Baseline
 from torchtagi.experiments.baselines.config import BaselineConfig
 from torchtagi.experiments.baselines.methods import METHODS
+from torchtagi.experiments.data import check_installed
 from torchtagi.experiments.runs.folder import Row
 
 
@@ -25,7 +26,7 @@ class Ivon(Baseline):
     """Learns with networks drawn from q, and predicts with their mean."""
 
     def __init__(self, config: BaselineConfig, images: int) -> None:
-        METHODS["ivon"].check_installed()
+        check_installed("ivon", METHODS["ivon"].package)
         from ivon import IVON
 
         super().__init__(config, images)

@@ -6,7 +6,6 @@ such as the rate of dropout, tried at the grid's best cell. VOGN's and IVON's le
 their modules), so that the same few serve for any number of images.
 """
 
-import importlib.util
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -61,10 +60,6 @@ class Method:
             for name, value in changed.items()
         )
 
-    def check_installed(self) -> None:
-        if self.package and importlib.util.find_spec(self.package) is None:
-            raise ValueError(f"{self.name} needs a package of its own: pip install 'torchtagi[baselines]'")
-
 
 def check(name: str, value: object, default: Value) -> tuple[bool, str]:
     """Whether a hyperparameter may have this value, and what it must be."""
@@ -107,9 +102,3 @@ METHODS: Mapping[str, Method] = {
         Method("ensemble", "deep ensemble", {**ADAM, "members": 5}, ADAM_GRID, tuned_as="adam"),
     )
 }
-
-
-def find_method(name: str) -> Method:
-    if name not in METHODS:
-        raise ValueError(f"there is no method {name!r}; there are tagi, {', '.join(METHODS)}")
-    return METHODS[name]

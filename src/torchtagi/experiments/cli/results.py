@@ -9,12 +9,21 @@ from rich.table import Table
 from torchtagi.checkpoint import write_atomically
 from torchtagi.experiments.cli.shared import AsJson, RunFolder, console, new_table, print_json
 from torchtagi.experiments.compare.compare import collect
-from torchtagi.experiments.compare.runner import COMPARISON, SWEEP, read_study
+from torchtagi.experiments.compare.runner import read_study
 from torchtagi.experiments.compare.sweep import collect_sweep
 from torchtagi.experiments.gan.drawing import keep_drawings
 from torchtagi.experiments.gan.tasks import GAN_TASKS
 from torchtagi.experiments.report.measures import paper_errors, shown
-from torchtagi.experiments.runs.folder import IDENTITY, Run, reading, recorded, result_rows, write_json
+from torchtagi.experiments.runs.folder import (
+    COMPARISON,
+    IDENTITY,
+    SWEEP,
+    Run,
+    reading,
+    recorded,
+    result_rows,
+    write_json,
+)
 
 
 def record(

@@ -36,8 +36,6 @@ from torchtagi.experiments.runs.folder import (
 )
 from torchtagi.fitting import EpochEnd, Step
 
-COMPARISON, SWEEP = "comparison.json", "sweep.json"
-SAVE_SECONDS = 300.0  # no more than this is lost if the process is killed
 POLL_SECONDS = 1.0
 
 AnyConfig = TrainConfig | BaselineConfig
@@ -118,15 +116,11 @@ class Runner:
     def train(self, name: str, config: AnyConfig, measure: Callable[[Run], Row]) -> None:
         """Train a run to its end and keep what is measured of it."""
         training = start_or_resume(self.folder / name, config, self.sets)
-        saved = time.monotonic()
         try:
             for event in training.events():
                 stop = self.watch(name, event)
-                if isinstance(event, EpochEnd):
-                    saved = time.monotonic()
-                elif stop or time.monotonic() - saved > SAVE_SECONDS:
+                if isinstance(event, Step) and (stop or event.save_due):
                     training.save()
-                    saved = time.monotonic()
                 if stop:
                     raise Stopped
             assert training.run is not None

@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 from torchtagi.checkpoint import write_atomically
 
 CONFIG, METRICS, CHECKPOINT = "config.json", "metrics.jsonl", "checkpoint.safetensors"
-STUDY = "comparison.json"  # of a comparison, a folder of runs
+COMPARISON, SWEEP = "comparison.json", "sweep.json"  # of studies, folders of runs
 EVALUATION, PLOTS, REPORT = "evaluation.json", "plots", "report.html"
 IDENTITY = ("task", "network", "setting", "seed")
 
@@ -204,7 +204,7 @@ def recorded(results: str | Path) -> list[Run]:
     results = Path(results)
     if not results.is_dir():
         raise RunError(f"there is no folder {results}")
-    compared = {path.parent for path in results.glob(f"**/{STUDY}")} - {results}
+    compared = {path.parent for path in results.glob(f"**/{COMPARISON}")} - {results}
     found = [path.parent for path in results.glob(f"**/{CONFIG}") if (path.parent / METRICS).is_file()]
     return [Run.open(folder) for folder in sorted(found) if compared.isdisjoint(folder.parents)]
 
