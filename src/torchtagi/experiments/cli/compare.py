@@ -15,7 +15,7 @@ from torchtagi.experiments.baselines import METHODS
 from torchtagi.experiments.baselines.methods import Hyperparameters
 from torchtagi.experiments.classify.tasks import TASKS, find_task
 from torchtagi.experiments.cli import shared
-from torchtagi.experiments.cli.progress import Interrupted, interruptible
+from torchtagi.experiments.cli.progress import stoppable
 from torchtagi.experiments.cli.shared import console, new_table, number, print_json, split_names
 from torchtagi.experiments.compare.compare import collect
 from torchtagi.experiments.compare.compare import compare as run_comparison
@@ -27,7 +27,7 @@ from torchtagi.experiments.compare.table import COLUMNS, COSTS, SCORES, cell, ch
 from torchtagi.experiments.data import find_named
 from torchtagi.experiments.report import comparison_plots, plots
 from torchtagi.experiments.report.measures import shown
-from torchtagi.experiments.runs.folder import COMPARISON, SWEEP, Row, Stopped, reading
+from torchtagi.experiments.runs.folder import COMPARISON, SWEEP, Row, reading
 from torchtagi.fitting import EpochEnd, Step
 
 EPOCHS_HELP = f"{USUAL_EPOCHS} unless given; with --samples as many as show 30,000 images, {MOST_EPOCHS} at most."
@@ -161,13 +161,8 @@ def training(folder: Path, file: str, study: Study, threads: int | None, quiet: 
             console.print(f"{name}: epoch {event.row['epoch']}, error {error}, NLL {nll}, {seconds} s")
         return bool(received)
 
-    with interruptible() as received:
-        try:
-            yield Runner(folder, file, study, threads or torch.get_num_threads(), watch)
-        except Stopped:
-            if not quiet:
-                console.print(f"stopped; the same command goes on in {folder}")
-            raise Interrupted(128 + received[0]) from None
+    with stoppable(folder, quiet) as received:
+        yield Runner(folder, file, study, threads or torch.get_num_threads(), watch)
 
 
 def score_table(title: str, content: Row, columns: tuple[str, ...]) -> Table:

@@ -34,17 +34,17 @@ def evaluate(
         return
     if judge is not None:
         raise ValueError(f"--judge is for GANs: {', '.join(GAN_TASKS)}")
-    found = evaluation.evaluate(opened, progress=tell)
+    task, *_, found = evaluation.evaluate(opened, progress=tell)
     if as_json:
-        print_json(found.summary())
+        print_json(found)
         return
-    console.print(value_table(f"{len(found.labels):,} test {found.task.thing}s", described(opened, found.scores)))
-    if found.detection is None:
-        console.print(f"note: {found.note}")
+    console.print(value_table(f"{found['images']:,} test {task.thing}s", described(opened, found)))
+    if found["out_of_distribution"] is None:
+        console.print(f"note: {found['out_of_distribution_note']}")
         return
-    title = f"telling {found.task.ood} from {found.task.name}"
+    title = f"telling {task.ood} from {task.name}"
     table = new_table("by", "AUROC", "false alarms at 95 % found", title=title)
-    for row in detection_rows(found.detection):
+    for row in detection_rows(found["out_of_distribution"]):
         table.add_row(*row)
     console.print(table)
 

@@ -80,9 +80,9 @@ def choose(runner: Runner, entry: str, given: Mapping[str, Hyperparameters], tun
 def measured(run: Run, stream: bool) -> Row:
     """The rows of its epochs, and the scores of the finished network. Only a stream keeps the course of its epoch;
     an epoch that was not measured has no scores."""
-    found = evaluate(run)
-    bins = metrics.reliability_bins(found.prediction.probs, found.labels)
-    predictor, images = load_predictor(run), found.test.images[:TIMED_IMAGES]
+    _, test, labels, prediction, _, found = evaluate(run)
+    bins = metrics.reliability_bins(prediction.probs, labels)
+    predictor, images = load_predictor(run), test.images[:TIMED_IMAGES]
     start = time.perf_counter()
     predictor.predict(images)
     spent = time.perf_counter() - start
@@ -90,9 +90,9 @@ def measured(run: Run, stream: bool) -> Row:
     return {
         "epochs": [{key: row.get(key) for key in keys} for row in run.metrics()],
         "summary": {
-            "scores": found.scores,
-            "out_of_distribution": found.detection,
-            "out_of_distribution_note": found.note,
+            "scores": metrics.classification_scores(prediction.probs, labels),
+            "out_of_distribution": found["out_of_distribution"],
+            "out_of_distribution_note": found["out_of_distribution_note"],
             "reliability": {
                 "count": bins.counts.tolist(),
                 "confidence": bins.confidence.tolist(),

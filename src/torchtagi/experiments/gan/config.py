@@ -44,6 +44,10 @@ class GanConfig(RunConfig):
         return find_gan_task(self.task)
 
     @property
+    def data(self) -> str:
+        return self.kind.data
+
+    @property
     def constants(self) -> Constants:
         return self.kind.paper if self.paper else self.kind.default
 

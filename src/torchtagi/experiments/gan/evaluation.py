@@ -68,8 +68,8 @@ def evaluate_gan(
     say = progress or (lambda message: None)
     config = GanConfig.from_json(run.config)
     gan, _ = open_gan(run)
-    say(f"loading {config.kind.data}")
-    sets = data.load_train_test(config.kind.data)
+    say(f"loading {config.data}")
+    sets = data.load_train_test(config.data)
     train, test = sets.train.subset(slice(config.samples)), sets.test.subset(slice(config.test_samples))
     judge, features, name = None, None, "its own Dnet"
     if config.kind.has_digits:

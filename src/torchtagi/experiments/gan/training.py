@@ -28,7 +28,7 @@ class GanTraining(EpochLearner, RunTraining):
     def __init__(self, config: GanConfig, run: Run | None = None, sets: data.TrainTest | None = None) -> None:
         check_device(config.device)
         self.config, self.run = config, run
-        sets = sets or data.load_train_test(config.kind.data)
+        sets = sets or data.load_train_test(config.data)
         torch.set_num_threads(config.threads)
         self.train = sets.train.subset(slice(config.samples)).to(config.device, torch.channels_last)
         self.test = sets.test.subset(slice(config.test_samples)).to("cpu", torch.channels_last)

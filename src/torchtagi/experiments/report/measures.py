@@ -73,13 +73,13 @@ def shown(name: str, value: Any) -> str:
     return FORMATS.get(name, "{:.3f}").format(value) if measured else "–"
 
 
-def kind_of(run: Run) -> str:
-    return "gan" if run.config["task"] in GAN_TASKS else "classifier"
+def kind_of(task: str) -> str:
+    return "gan" if task in GAN_TASKS else "classifier"
 
 
 def described(run: Run, row: Row) -> list[tuple[str, str]]:
     """What a row says of `run`, each measure by its name and as text, and what the paper has for the network."""
-    known = MEASURES[kind_of(run)]
+    known = MEASURES[kind_of(run.config["task"])]
     paper = {f"the paper's error after {epochs(epoch)}": value for epoch, value in paper_errors(run).items()}
     return [
         *((label, shown(name, row[name])) for name, label in known.items() if row.get(name) is not None),

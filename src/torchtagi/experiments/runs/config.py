@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import torchtagi
-from torchtagi.experiments import data
+from torchtagi.experiments.data import TrainTest
 from torchtagi.experiments.runs.folder import Row, RunError
 from torchtagi.fitting import epoch_order
 
@@ -42,6 +42,11 @@ class RunConfig:
     def name(self) -> str:
         """The run folder's usual name."""
         return f"{self.task}-{self.network}-{self.setting}-seed{self.seed}"
+
+    @property
+    def data(self) -> str:
+        """The name of its data set."""
+        return self.task
 
     @property
     def open_ended(self) -> bool:
@@ -83,13 +88,13 @@ class ClassifierConfig(RunConfig):
     augment: bool = True
     """Images are varied at random."""
 
-    def split(self, sets: data.TrainTest) -> data.TrainTest:
+    def split(self, sets: TrainTest) -> TrainTest:
         """What is learned and what it is measured on: as much of the two halves as was asked for. Few training
         images are drawn by the seed, the same for every method."""
         train = sets.train
         if self.samples is not None:
             train = train.subset(epoch_order(len(train), self.seed, -1)[: self.samples])
-        return data.TrainTest(train, sets.test.subset(slice(self.test_samples)))
+        return TrainTest(train, sets.test.subset(slice(self.test_samples)))
 
 
 IN_NAME = {"batch_size": "batch", "samples": "samples", "test_samples": "test", "noise": "noise"}
