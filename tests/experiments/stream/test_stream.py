@@ -13,8 +13,15 @@ from torchtagi.experiments.cli.app import run as tagi
 from torchtagi.experiments.jobs import read_rows
 from torchtagi.experiments.stream import runner
 from torchtagi.experiments.stream.learners import LEARNERS, TUNED_ON, Learner, Linear, Tuned, new_learner
-from torchtagi.experiments.stream.runner import FIRST_SCORED, IDENTITY, RESULTS, StreamJob, curve_of
-from torchtagi.experiments.stream.streams import drift, load_stream
+from torchtagi.experiments.stream.runner import (
+    FIRST_SCORED,
+    IDENTITY,
+    RESULTS,
+    StreamJob,
+    curve_of,
+    drift,
+    load_stream,
+)
 from torchtagi.experiments.stream.table import figure, tables
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from torchtagi.experiments.data import UCI_SETS
-from torchtagi.experiments.uci.published import COLUMNS, PUBLISHED, TAGI_COLUMNS, Figures, read_figures
+from torchtagi.experiments.uci.table import COLUMNS, PUBLISHED, TAGI_COLUMNS, Figures, read_figures
 
 PBP_LEFT_OUT = {"energy", "naval", "protein"}
 

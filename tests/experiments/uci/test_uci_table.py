@@ -3,8 +3,7 @@
 import pytest
 
 from torchtagi.experiments.report.tables import LABELS, Cell
-from torchtagi.experiments.uci.published import COLUMNS
-from torchtagi.experiments.uci.table import Mean, mean_over, means_of, shown, tables, verdicts
+from torchtagi.experiments.uci.table import COLUMNS, Mean, mean_over, means_of, shown, tables, verdicts
 
 
 def row(name, method, split, rmse, log_likelihood=-1.0, coverage=0.95, seconds=2.0, splits=2):

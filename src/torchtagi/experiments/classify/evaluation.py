@@ -14,8 +14,8 @@ from torch import Tensor
 from torchtagi import metrics
 from torchtagi.classifier import Classifier
 from torchtagi.experiments import data
-from torchtagi.experiments.baselines import load_baseline
 from torchtagi.experiments.baselines.baseline import Baseline
+from torchtagi.experiments.baselines.methods import load_baseline
 from torchtagi.experiments.classify.tasks import Task, find_task
 from torchtagi.experiments.runs.folder import EVALUATION, Row, Run, RunError
 from torchtagi.loading import load

@@ -11,8 +11,7 @@ import typer
 from rich.table import Table
 
 from torchtagi.checkpoint import write_atomically
-from torchtagi.experiments.baselines import METHODS
-from torchtagi.experiments.baselines.methods import Hyperparameters
+from torchtagi.experiments.baselines.methods import METHODS, Hyperparameters
 from torchtagi.experiments.classify.tasks import TASKS, find_task
 from torchtagi.experiments.cli import shared
 from torchtagi.experiments.cli.progress import stoppable

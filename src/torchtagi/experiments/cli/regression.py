@@ -18,7 +18,7 @@ from torchtagi.experiments.runs.folder import Row, RunError, reading
 from torchtagi.experiments.stream import runner as by_row
 from torchtagi.experiments.stream import table as stream_table
 from torchtagi.experiments.stream.learners import LEARNERS
-from torchtagi.experiments.stream.streams import STREAMS
+from torchtagi.experiments.stream.runner import STREAMS
 from torchtagi.experiments.uci import runner as by_split
 from torchtagi.experiments.uci import table as uci_table
 from torchtagi.experiments.uci.methods import METHODS

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torchtagi import metrics
-from torchtagi.experiments.baselines import METHODS
-from torchtagi.experiments.baselines.methods import Hyperparameters
+from torchtagi.experiments.baselines.methods import METHODS, Hyperparameters
 from torchtagi.experiments.classify.evaluation import evaluate, load_predictor
 from torchtagi.experiments.compare.runner import Runner, read_study
 from torchtagi.experiments.compare.study import method_of

@@ -18,7 +18,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from torchtagi.experiments import data
-from torchtagi.experiments.baselines import BaselineConfig
+from torchtagi.experiments.baselines.methods import BaselineConfig
 from torchtagi.experiments.classify.config import TrainConfig
 from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.compare.study import Study

@@ -8,9 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torchtagi.experiments.baselines import METHODS, BaselineConfig, configure_baseline
-from torchtagi.experiments.baselines.config import BATCH_SIZE, FOLDS
-from torchtagi.experiments.baselines.methods import Hyperparameters
+from torchtagi.experiments.baselines.methods import (
+    BATCH_SIZE,
+    FOLDS,
+    METHODS,
+    BaselineConfig,
+    Hyperparameters,
+    configure_baseline,
+)
 from torchtagi.experiments.classify.config import TrainConfig, configure
 from torchtagi.experiments.classify.tasks import find_task
 from torchtagi.experiments.data import check_installed, find_each

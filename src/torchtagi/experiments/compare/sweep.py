@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torchtagi.experiments.baselines import METHODS
+from torchtagi.experiments.baselines.methods import METHODS
 from torchtagi.experiments.compare.runner import AnyConfig, Runner, read_study
 from torchtagi.experiments.runs.folder import SWEEP, Row, reading
 

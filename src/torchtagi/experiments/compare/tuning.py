@@ -11,8 +11,7 @@ of the very best, are then judged by three folds at least.
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
-from torchtagi.experiments.baselines import METHODS
-from torchtagi.experiments.baselines.methods import Hyperparameters, Method, Value
+from torchtagi.experiments.baselines.methods import METHODS, Hyperparameters, Method, Value
 from torchtagi.experiments.compare.runner import Runner
 from torchtagi.experiments.compare.study import Study, method_of
 from torchtagi.experiments.runs.folder import Row

@@ -11,10 +11,8 @@ import torch
 from torchtagi import checkpoint
 from torchtagi.experiments import data
 from torchtagi.experiments.gan import drawing
-from torchtagi.experiments.gan.build import build_gan, restore_gan
-from torchtagi.experiments.gan.config import GanConfig
-from torchtagi.experiments.gan.evaluation import measure
-from torchtagi.experiments.gan.judge import find_judge
+from torchtagi.experiments.gan.config import GanConfig, build_gan, restore_gan
+from torchtagi.experiments.gan.evaluation import find_judge, measure
 from torchtagi.experiments.runs.config import check_device
 from torchtagi.experiments.runs.folder import Row, Run
 from torchtagi.experiments.runs.training import EpochLearner, RunTraining

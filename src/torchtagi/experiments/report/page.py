@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from torchtagi.experiments import data
-from torchtagi.experiments.baselines import METHODS
+from torchtagi.experiments.baselines.methods import METHODS
 from torchtagi.experiments.classify.config import TrainConfig
 from torchtagi.experiments.classify.evaluation import Evaluation, evaluate, load_model
 from torchtagi.experiments.classify.training import Training
-from torchtagi.experiments.gan.build import open_gan
+from torchtagi.experiments.gan.config import open_gan
 from torchtagi.experiments.gan.drawing import STRIP, as_png, sample_sheet_latents, sheet
 from torchtagi.experiments.gan.latent import Latents
 from torchtagi.experiments.gan.request import code_of_digit, latent_grid

@@ -7,7 +7,7 @@ from torchtagi.experiments.report.plots import MAIN, PALETTE, Figure, new_figure
 from torchtagi.experiments.report.tables import LABELS, NOTHING, SIGNS, Cell, Table, compared
 from torchtagi.experiments.runs.folder import Row
 from torchtagi.experiments.stream.learners import LEARNERS
-from torchtagi.experiments.stream.streams import STREAMS
+from torchtagi.experiments.stream.runner import STREAMS
 
 COLOURS = dict(zip(LEARNERS, (PALETTE[4], PALETTE[1], MAIN, PALETTE[2], PALETTE[0], PALETTE[6]), strict=True))
 
