@@ -60,7 +60,7 @@ def test_rows_and_columns_are_those_of_the_split(root: Path, split: int, write) 
     ):
         assert found.dtype == torch.float32
         np.testing.assert_array_equal(found, arrays["data"][np.ix_(rows, columns)].astype(np.float32))
-    assert (loaded.n_hidden, loaded.n_epochs, loaded.n_splits) == (50, 40, 2)
+    assert (loaded.n_hidden, loaded.n_splits) == (50, 2)
 
 
 def test_bad_requests_are_refused(root: Path, empty_world: Path) -> None:

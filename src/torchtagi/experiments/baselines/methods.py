@@ -27,7 +27,7 @@ from torchtagi.experiments.classify.config import configure
 from torchtagi.experiments.classify.tasks import find_task
 from torchtagi.experiments.data import ImageSet, TrainTest, find_named
 from torchtagi.experiments.runs.config import ClassifierConfig
-from torchtagi.experiments.runs.folder import Row, Run
+from torchtagi.experiments.runs.folder import Run
 
 Value = float | int | str
 Hyperparameters = dict[str, Any]
@@ -174,10 +174,9 @@ class BaselineConfig(ClassifierConfig):
         task = find_task(self.task)
         return task.network(self.network).build(len(task.classes), layers=torch.nn)
 
-    def as_json(self) -> Row:
-        with torch.device("meta"):  # draws nothing from anybody's generator
-            weights = sum(parameter.numel() for parameter in self.build_network().parameters())
-        return {**super().as_json(), "parameters": weights * self.hyperparameters.get("members", 1)}
+    def weights(self) -> int:
+        own = sum(parameter.numel() for parameter in self.build_network().parameters())
+        return own * int(self.hyperparameters.get("members", 1))
 
 
 def configure_baseline(

@@ -14,7 +14,6 @@ from torchtagi.experiments.classify.paper import PaperClassifier
 from torchtagi.experiments.classify.tasks import find_task
 from torchtagi.experiments.data import ImageSet
 from torchtagi.experiments.runs.config import ClassifierConfig, check_device, described
-from torchtagi.experiments.runs.folder import Row
 from torchtagi.heads import with_outputs
 from torchtagi.likelihoods import class_tree
 from torchtagi.nn.affine import PRECISIONS, multiply_in
@@ -60,12 +59,9 @@ class TrainConfig(ClassifierConfig):
             return PaperClassifier(net, classes, noise=self.noise or 1.0)
         return Classifier(net, classes, noise=self.noise or "learned")
 
-    def as_json(self) -> Row:
-        """The network's size too."""
-        with torch.device("meta"):  # draws nothing from anybody's generator
-            parts = list(self.network_of().modules())
-        weights = sum(part.mean.numel() for part in parts if isinstance(part, GaussianParameter))
-        return {**super().as_json(), "parameters": weights}
+    def weights(self) -> int:
+        parts = self.network_of().modules()
+        return sum(part.mean.numel() for part in parts if isinstance(part, GaussianParameter))
 
 
 def configure(

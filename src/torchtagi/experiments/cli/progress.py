@@ -64,18 +64,6 @@ def options_of(config: type[RunConfig], options: Row) -> Row:
     return {name: value for name, value in options.items() if name in names and value is not None}
 
 
-def load_sets(name: str) -> data.TrainTest:
-    """Both halves of a data set, with a bar if they have to be fetched."""
-    with progress_bar("") as bar:
-        bar.set_description(f"loading {name}")
-
-        def show(done: int, total: int | None) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
-        return data.load_train_test(name, progress=show)
-
-
 def progress_bar(unit: str, total: int | None = None) -> tqdm:
     """For terminals only; it leaves no line behind."""
     hidden = console.quiet or not console.is_terminal
@@ -135,7 +123,7 @@ def run_training(
         raise RunError("--shard is for several processes: torchrun --nproc-per-node N -m torchtagi train …")
     if group is not None and not group.first:
         console.quiet = True
-        follower = make(group.of_first(lambda: config), sets=load_sets(config.data))
+        follower = make(group.of_first(lambda: config), sets=data.load_train_test(config.data))
         follower.sharded = shard
         show_progress(follower, "")
         return
@@ -147,7 +135,7 @@ def run_training(
         else:
             # the folder's refusal comes before a long download, the folder itself when nothing can be refused
             check_free(folder, overwrite)
-            training = make(config, sets=load_sets(config.data))
+            training = make(config, sets=data.load_train_test(config.data))
             training.run = Run.create(folder, config.as_json(), overwrite)
         if group is not None:
             group.of_first(lambda: training.config)
@@ -176,7 +164,7 @@ def resumed(make: type[RunTraining], folder: Path, config: Any, given: Row) -> R
         raise RunError(f"{folder} is a run of {run.method}; tagi compare continues it")
     if config.paper and not before.paper:
         raise RunError(f"{folder} was started without --paper")
-    return make.resume(run, dataclasses.replace(before, **given), load_sets(config.data))
+    return make.resume(run, dataclasses.replace(before, **given), data.load_train_test(config.data))
 
 
 def show_start(training: RunTraining, folder: Path) -> None:

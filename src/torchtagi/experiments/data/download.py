@@ -15,10 +15,12 @@ import urllib.request
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
+from tqdm import tqdm
 
-from torchtagi.experiments.data.files import DataError, Locations, Progress, reason
+from torchtagi.experiments.data.files import FOR_TERMINALS, DataError, Locations, reason
 
 CHUNK_BYTES = 1 << 18
 TIMEOUT_SECONDS = 30.0
@@ -38,14 +40,12 @@ def obtain(remote: RemoteFile, destination: Path, places: Locations, note: str =
     try:
         if not places.may_download:
             raise missing(remote, destination, "downloads are switched off by TAGI_OFFLINE")
-        return fetch(remote, destination, places.progress)
+        return fetch(remote, destination)
     except DataError as error:
         raise DataError(f"{note}{error}") from error
 
 
-def fetch(
-    remote: RemoteFile, destination: Path, progress: Progress | None = None, attempts: int = 4, backoff: float = 1.0
-) -> Path:
+def fetch(remote: RemoteFile, destination: Path, attempts: int = 4, backoff: float = 1.0) -> Path:
     """Download to `destination` and return it.
 
     The bytes collect in `destination.part`, which a later call continues by an HTTP range request; only a file
@@ -58,7 +58,7 @@ def fetch(
         with FileLock(destination.parent / ".download.lock"):
             if not matches(destination, remote.checksum):
                 if not matches(part, remote.checksum):
-                    transfer(remote, destination, part, progress, attempts, backoff)
+                    transfer(remote, destination, part, attempts, backoff)
                 os.replace(part, destination)
     except OSError as error:
         if error.errno == errno.ENOSPC:
@@ -69,9 +69,7 @@ def fetch(
     return destination
 
 
-def transfer(
-    remote: RemoteFile, destination: Path, part: Path, progress: Progress | None, attempts: int, backoff: float
-) -> None:
+def transfer(remote: RemoteFile, destination: Path, part: Path, attempts: int, backoff: float) -> None:
     """Bring the part to its end and check it.
 
     A part that was continued and turned out wrong may have begun as another version of the file, so it gets a
@@ -83,7 +81,7 @@ def transfer(
             time.sleep(backoff * 2 ** (attempt - 1))
         have = part.stat().st_size if part.is_file() else 0
         try:
-            stream(remote.url, part, have, progress)
+            stream(remote.url, part, have)
         except urllib.error.HTTPError as error:
             error.close()
             cause = f"the server answered {error.code} {error.reason}"
@@ -108,7 +106,7 @@ def transfer(
     raise missing(remote, destination, cause)
 
 
-def stream(url: str, part: Path, have: int, progress: Progress | None) -> None:
+def stream(url: str, part: Path, have: int) -> None:
     """One request: append to the part if the server continues where it ends, else begin anew."""
     # Without "identity" a server may compress on the fly, and the checksum is of the plain file.
     headers = {"Accept-Encoding": "identity", "User-Agent": "torchtagi"}
@@ -123,10 +121,9 @@ def stream(url: str, part: Path, have: int, progress: Progress | None) -> None:
                 part.unlink()
                 raise ConnectionError("the server continued at another place")
             done, total = have, int(given[1])
-        with open(part, "ab" if done else "wb") as file:
+        size: Any = {"initial": done, "total": total, "unit": "B", "unit_scale": True}
+        with open(part, "ab" if done else "wb") as file, tqdm(**size, desc=part.stem, **FOR_TERMINALS) as bar:
             while True:
-                if progress:
-                    progress(done, total)
                 try:
                     chunk = reply.read(CHUNK_BYTES)
                 except (http.client.HTTPException, OSError) as error:  # not one of the disk's
@@ -135,6 +132,7 @@ def stream(url: str, part: Path, have: int, progress: Progress | None) -> None:
                     break
                 file.write(chunk)
                 done += len(chunk)
+                bar.update(len(chunk))
             file.flush()
             os.fsync(file.fileno())
     if total is not None and done < total:

@@ -6,7 +6,7 @@ import importlib.util
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from torchtagi.checkpoint import write_atomically
 
-Progress = Callable[[int, int | None], None]
-"""Called with (done, total); bytes for a download, images for a conversion; total is None when unknown."""
+FOR_TERMINALS: Any = {"leave": False, "disable": None}  # a bar of tqdm that others do not see
 
 SIDE = 32
 EXTRAS = {"sklearn": ("scikit-learn", "sklearn"), "ivon": ("ivon-opt", "baselines")}
@@ -69,10 +68,9 @@ class Locations:
 
     search: tuple[Path, ...]
     may_download: bool
-    progress: Progress | None = None
 
     @classmethod
-    def resolve(cls, download: bool = True, progress: Progress | None = None) -> "Locations":
+    def resolve(cls, download: bool = True) -> "Locations":
         """`$TAGI_DATA`, then the cache folder.
 
         Nothing is written to `$TAGI_DATA`: it is often a collection shared between users.
@@ -85,7 +83,7 @@ class Locations:
             )
         offline = os.environ.get("TAGI_OFFLINE", "").strip().lower() not in ("", "0", "false", "no")
         folders = (Path(collection), cache_folder()) if collection else (cache_folder(),)
-        return cls(folders, download and not offline, progress)
+        return cls(folders, download and not offline)
 
     @property
     def cache(self) -> Path:

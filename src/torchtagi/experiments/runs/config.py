@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import platform
 import subprocess
+from abc import abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -95,6 +96,14 @@ class ClassifierConfig(RunConfig):
         if self.samples is not None:
             train = train.subset(epoch_order(len(train), self.seed, -1)[: self.samples])
         return TrainTest(train, sets.test.subset(slice(self.test_samples)))
+
+    @abstractmethod
+    def weights(self) -> int:
+        """How many the network has."""
+
+    def as_json(self) -> Row:
+        with torch.device("meta"):  # draws nothing from anybody's generator
+            return {**super().as_json(), "parameters": self.weights()}
 
 
 IN_NAME = {"batch_size": "batch", "samples": "samples", "test_samples": "test", "noise": "noise"}
