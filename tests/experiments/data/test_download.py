@@ -18,7 +18,6 @@ import pytest
 from local_server import Server, serving
 
 from torchtagi.experiments.data import DataError, download
-from torchtagi.experiments.data.download import RemoteFile
 from torchtagi.experiments.data.download import fetch as fetch_remote
 
 CONTENT = random.Random(0).randbytes(700_000)
@@ -37,7 +36,7 @@ def destination(tmp_path: Path) -> Path:
 
 
 def fetch(url: str, destination: Path, checksum: str, *arguments, **options) -> Path:
-    return fetch_remote(RemoteFile(url, checksum), destination, *arguments, **options)
+    return fetch_remote(url, checksum, destination, *arguments, **options)
 
 
 class Bar:
@@ -252,8 +251,8 @@ def test_threads_that_want_the_same_file_share_one_download(server: Server, dest
 @pytest.mark.slow
 def test_processes_that_want_the_same_file_share_one_download(server: Server, destination: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from torchtagi.experiments.data.download import RemoteFile, fetch;"
-        "fetch(RemoteFile(sys.argv[1], sys.argv[3]), Path(sys.argv[2]))"
+        "import sys; from pathlib import Path; from torchtagi.experiments.data.download import fetch;"
+        "fetch(sys.argv[1], sys.argv[3], Path(sys.argv[2]))"
     )
     command = [sys.executable, "-c", program, server.url, str(destination), CHECKSUM]
     children = [subprocess.Popen(command) for _ in range(2)]

@@ -12,7 +12,6 @@ import re
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -27,26 +26,18 @@ TIMEOUT_SECONDS = 30.0
 TRANSIENT_STATUS = frozenset({408, 416, 429, 500, 502, 503, 504})
 
 
-@dataclass(frozen=True)
-class RemoteFile:
-    """A published file: its address and `algorithm:hexdigest`."""
-
-    url: str
-    checksum: str
-
-
-def obtain(remote: RemoteFile, destination: Path, places: Locations, note: str = "") -> Path:
+def obtain(url: str, checksum: str, destination: Path, places: Locations, note: str = "") -> Path:
     """`fetch` if downloads are allowed; `note` says what else was found when the file stays missing."""
     try:
         if not places.may_download:
-            raise missing(remote, destination, "downloads are switched off by TAGI_OFFLINE")
-        return fetch(remote, destination)
+            raise missing(url, destination, "downloads are switched off by TAGI_OFFLINE")
+        return fetch(url, checksum, destination)
     except DataError as error:
         raise DataError(f"{note}{error}") from error
 
 
-def fetch(remote: RemoteFile, destination: Path, attempts: int = 4, backoff: float = 1.0) -> Path:
-    """Download to `destination` and return it.
+def fetch(url: str, checksum: str, destination: Path, attempts: int = 4, backoff: float = 1.0) -> Path:
+    """Download to `destination` and return it; `checksum` is `algorithm:hexdigest`.
 
     The bytes collect in `destination.part`, which a later call continues by an HTTP range request; only a file
     with the right checksum ever gets the final name. A cut connection is tried again until `attempts` are used up,
@@ -56,20 +47,20 @@ def fetch(remote: RemoteFile, destination: Path, attempts: int = 4, backoff: flo
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(destination.parent / ".download.lock"):
-            if not matches(destination, remote.checksum):
-                if not matches(part, remote.checksum):
-                    transfer(remote, destination, part, attempts, backoff)
+            if not matches(destination, checksum):
+                if not matches(part, checksum):
+                    transfer(url, checksum, destination, part, attempts, backoff)
                 os.replace(part, destination)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             # The part is what filled the disk: leaving it would keep everything else from working.
             part.unlink(missing_ok=True)
         cause = f"cannot write to {destination.parent}: {reason(error)}"
-        raise missing(remote, destination, cause) from error
+        raise missing(url, destination, cause) from error
     return destination
 
 
-def transfer(remote: RemoteFile, destination: Path, part: Path, attempts: int, backoff: float) -> None:
+def transfer(url: str, checksum: str, destination: Path, part: Path, attempts: int, backoff: float) -> None:
     """Bring the part to its end and check it.
 
     A part that was continued and turned out wrong may have begun as another version of the file, so it gets a
@@ -81,7 +72,7 @@ def transfer(remote: RemoteFile, destination: Path, part: Path, attempts: int, b
             time.sleep(backoff * 2 ** (attempt - 1))
         have = part.stat().st_size if part.is_file() else 0
         try:
-            stream(remote.url, part, have)
+            stream(url, part, have)
         except urllib.error.HTTPError as error:
             error.close()
             cause = f"the server answered {error.code} {error.reason}"
@@ -95,15 +86,15 @@ def transfer(remote: RemoteFile, destination: Path, part: Path, attempts: int, b
         except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
             cause = f"the connection was cut: {error}"
         else:
-            if matches(part, remote.checksum):
+            if matches(part, checksum):
                 return
-            cause = f"wrong checksum: got {digest(part, remote.checksum)}, expected {remote.checksum}"
+            cause = f"wrong checksum: got {digest(part, checksum)}, expected {checksum}"
             part.unlink()
             if not have:
                 break
     else:
         cause += f", {attempts} attempts"
-    raise missing(remote, destination, cause)
+    raise missing(url, destination, cause)
 
 
 def stream(url: str, part: Path, have: int) -> None:
@@ -139,11 +130,11 @@ def stream(url: str, part: Path, have: int) -> None:
         raise ConnectionError(f"{done} of {total} bytes arrived")
 
 
-def missing(remote: RemoteFile, destination: Path, cause: str) -> DataError:
+def missing(url: str, destination: Path, cause: str) -> DataError:
     """What tells a person how to help: which file, from where, to which folder."""
     return DataError(
         f"{destination.name} is missing and could not be downloaded ({cause}). "
-        f"Fetch it from {remote.url} by hand and put it into {destination.parent}"
+        f"Fetch it from {url} by hand and put it into {destination.parent}"
     )
 
 

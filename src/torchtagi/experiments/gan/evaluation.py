@@ -125,8 +125,8 @@ def evaluate_gan(
     config = GanConfig.from_json(run.config)
     gan, _ = open_gan(run)
     say(f"loading {config.data}")
-    sets = data.load_train_test(config.data)
-    train, test = sets.train.subset(slice(config.samples)), sets.test.subset(slice(config.test_samples))
+    sets = config.split(data.load_train_test(config.data))
+    train, test = sets.train, sets.test
     judge, features, name = None, None, "its own Dnet"
     if config.kind.has_digits:
         judge = find_judge(judge_folder or config.judge or "quick", train)

@@ -49,6 +49,10 @@ class RunConfig:
         """The name of its data set."""
         return self.task
 
+    def split(self, sets: TrainTest) -> TrainTest:
+        """What is learned and what it is measured on: as much of the two halves as was asked for."""
+        return TrainTest(sets.train.subset(slice(self.samples)), sets.test.subset(slice(self.test_samples)))
+
     @property
     def open_ended(self) -> bool:
         """Whether a run may be continued beyond the epochs first asked for."""
@@ -90,12 +94,10 @@ class ClassifierConfig(RunConfig):
     """Images are varied at random."""
 
     def split(self, sets: TrainTest) -> TrainTest:
-        """What is learned and what it is measured on: as much of the two halves as was asked for. Few training
-        images are drawn by the seed, the same for every method."""
-        train = sets.train
-        if self.samples is not None:
-            train = train.subset(epoch_order(len(train), self.seed, -1)[: self.samples])
-        return TrainTest(train, sets.test.subset(slice(self.test_samples)))
+        """Few training images are drawn by the seed, the same for every method."""
+        train, test = sets.train, super().split(sets).test
+        few = slice(None) if self.samples is None else epoch_order(len(train), self.seed, -1)[: self.samples]
+        return TrainTest(train.subset(few), test)
 
     @abstractmethod
     def weights(self) -> int:
