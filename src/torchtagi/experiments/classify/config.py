@@ -64,26 +64,17 @@ class TrainConfig(ClassifierConfig):
         return sum(part.mean.numel() for part in parts if isinstance(part, GaussianParameter))
 
 
-def configure(
-    task: str,
-    network: str | None = None,
-    *,
-    paper: bool = False,
-    device: str = "cpu",
-    threads: int | None = None,
-    **changes: Any,
-) -> TrainConfig:
+def configure(task: str, network: str | None = None, *, paper: bool = False, **changes: Any) -> TrainConfig:
     """Our defaults, or the paper's setting (§3, Appendix B), with `changes`."""
     kind = find_task(task)
-    check_device(device)
     network = network or kind.default_network
     base: dict[str, Any] = {
         "epochs": 50 if paper else kind.default_epochs,
         "batch_size": 16,
         "augment": kind.network(network).paper_augments if paper else True,
-        "threads": torch.get_num_threads() if threads is None else threads,
+        "threads": torch.get_num_threads(),
     }
     setting = described("paper" if paper else "default", changes, base)
-    return TrainConfig(
-        **{"task": task, "network": network, "device": device, **base, **changes, "setting": setting}
-    )
+    config = TrainConfig(**{"task": task, "network": network, **base, **changes, "setting": setting})
+    check_device(config.device)
+    return config

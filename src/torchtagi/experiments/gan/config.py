@@ -63,12 +63,9 @@ class GanConfig(RunConfig):
         return self.kind.paper if self.paper else self.kind.default
 
 
-def configure_gan(
-    task: str, *, method: str = "tagi", paper: bool = False, device: str = "cpu", **changes: Any
-) -> GanConfig:
+def configure_gan(task: str, *, method: str = "tagi", paper: bool = False, **changes: Any) -> GanConfig:
     """The configuration with its defaults; what else decides the outcome shows in `setting`."""
     kind = find_gan_task(task)
-    check_device(device)
     base: dict[str, Any] = {
         "threads": torch.get_num_threads(),
         "epochs": 50 if paper else kind.default_epochs,
@@ -77,7 +74,9 @@ def configure_gan(
     }
     setting = described("paper" if paper else "default" if method == "tagi" else method, changes, base)
     chosen = {"task": task, "network": kind.network, "setting": setting, "method": method, "paper": paper}
-    return GanConfig(**{**base, **changes, **chosen, "device": device})
+    config = GanConfig(**{**base, **changes, **chosen})
+    check_device(config.device)
+    return config
 
 
 def build_gan(config: GanConfig) -> Gan:
