@@ -4,6 +4,7 @@ The file has a line a job. It is replaced whole, so a command killed at any mome
 work.
 """
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -80,21 +81,26 @@ def complete(path: Path, jobs: Sequence[Job], processes: int, stopped: Callable[
 def in_processes(jobs: Sequence[Job], count: int, stopped: Callable[[], bool]) -> Iterator[Row]:
     """What the jobs measure, in the order in which they end. Raises `Stopped` when `stopped()`, and what a job
     raises; the jobs at hand are lost then."""
-    left, working = list(reversed(jobs)), dict[Future[Row], Job]()
+    left, working = iter(jobs), dict[Future[Row], Job]()
     # a fork would share torch's threads
     pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=begin)
+
+    def submit(number: int) -> None:
+        for job in itertools.islice(left, number):
+            working[pool.submit(job.measure)] = job
+
     try:
-        while left or working:
-            while left and len(working) < count:
-                job = left.pop()
-                with for_a_worker():
-                    working[pool.submit(job.measure)] = job
+        with for_a_worker():
+            submit(count)  # starts all processes that there will be
+        while working:
             ready = wait(working, POLL_SECONDS, FIRST_COMPLETED).done
             if stopped():
                 raise Stopped
             for future in ready:
-                yield answer_of(future, working)
+                row = answer_of(future, working)
                 del working[future]
+                submit(1)
+                yield row
     finally:
         for process in multiprocessing.active_children():
             process.terminate()
