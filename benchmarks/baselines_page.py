@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from torchtagi.experiments.baselines import METHODS
+from torchtagi.experiments.baselines.methods import METHODS
 from torchtagi.experiments.compare.sweep import AXES
 from torchtagi.experiments.compare.table import COLUMNS, COSTS, SCORES, cell, chosen_text
 from torchtagi.experiments.report import plots

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from torchtagi.checkpoint import write_atomically
-from torchtagi.experiments.baselines.config import configure_baseline
+from torchtagi.experiments.baselines.methods import configure_baseline
 from torchtagi.experiments.classify.config import configure
 from torchtagi.experiments.classify.training import Training
 from torchtagi.fitting import EpochEnd

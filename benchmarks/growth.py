@@ -42,7 +42,6 @@ from torch.profiler import ProfilerActivity, profile, record_function
 import step
 import torchtagi as tagi
 from torchtagi.checkpoint import write_atomically
-from torchtagi.experiments.networks.classifiers import in_sequence
 from torchtagi.experiments.report import plots
 from torchtagi.inference.passes import LONGEST
 
@@ -71,7 +70,7 @@ def cnn(outputs: int, width: int, depth: int, size: int, *, layers: ModuleType =
     for channels in (3, *[width] * (depth - 1)):
         parts += [layers.Conv2d(channels, width, 3, padding=1), layers.ReLU()]
     parts += [layers.AvgPool2d(size // 4), layers.Flatten(), layers.Linear(16 * width, outputs)]
-    return in_sequence(layers, *parts)
+    return layers.Sequential(*parts)
 
 
 def named(point: Row) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from torchtagi.experiments.jobs.records import read_rows
+from torchtagi.experiments.jobs import read_rows
 from torchtagi.experiments.uci.runner import IDENTITY, SPLITS, current
 from torchtagi.experiments.uci.table import means_of, tables, verdicts
 from torchtagi.inference.passes import LONGEST

@@ -17,27 +17,27 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from torchtagi.experiments.data import find_named
-from torchtagi.experiments.jobs.records import complete, read_rows, rows_of
+from torchtagi.experiments.data import UCI_SETS, find_named
+from torchtagi.experiments.jobs import complete, read_rows, rows_of
+from torchtagi.experiments.report.tables import LABELS
 from torchtagi.experiments.uci.methods import METHODS
-from torchtagi.experiments.uci.published import SETS
 from torchtagi.experiments.uci.runner import IDENTITY, Job, jobs_of
-from torchtagi.experiments.uci.table import LABELS, Mean, mean_over
+from torchtagi.experiments.uci.table import Mean, mean_over
 
 SPLITS = 5
 Scores = dict[str, dict[str, Mean]]
 
 
-def read_candidate(text: str) -> tuple[str, Any]:
+def read_candidate(text: str) -> tuple[str, dict[str, Any]]:
     """`tagi:epochs=100,noise=predicted` → ("tagi", its setting with these changes)."""
     method, _, changes = text.partition(":")
     usual = find_named("method", method, METHODS).setting
-    kinds = {field.name: type(getattr(usual, field.name)) for field in dataclasses.fields(usual)}
+    kinds = {name: type(value) for name, value in usual.items()}
     changed = {}
     for name, _, value in (change.partition("=") for change in filter(None, changes.split(","))):
         kind = find_named(f"setting of {method}", name, kinds)
         changed[name] = value == "True" if kind is bool else kind(value)
-    return method, dataclasses.replace(usual, **changed)
+    return method, usual | changed
 
 
 def scores_of(rows: list[dict[str, Any]]) -> Scores:
@@ -65,22 +65,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("candidates", nargs="+", metavar="METHOD:NAME=VALUE,…")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument("--sets", default=",".join(UCI_SETS))
     parser.add_argument("--splits", type=int, default=SPLITS)
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     asked = [read_candidate(text) for text in options.candidates]
-    defaults = dict.fromkeys((method, METHODS[method].setting) for method, _ in asked)
-    jobs: dict[tuple[str, Any], list[Job]] = {}
-    for method, setting in dict.fromkeys([*defaults, *asked]):
+    defaults = [(method, METHODS[method].setting) for method, _ in asked]
+    jobs: dict[str, list[Job]] = {}
+    for method, setting in [*defaults, *asked]:
         whole = jobs_of(options.sets.split(","), [method], options.splits)
-        jobs[method, setting] = [dataclasses.replace(job, setting=setting, validation=True) for job in whole]
+        jobs[f"{method} {setting}"] = [dataclasses.replace(j, setting=setting, validation=True) for j in whole]
     for row in complete(options.out, [job for each in jobs.values() for job in each], options.jobs, lambda: False):
         print(f"{row['set']}, {row['method']}, split {row['split']}: {row['seconds']} s", flush=True)
     rows = read_rows(options.out, IDENTITY)
-    for (method, setting), own in jobs.items():
-        usual = scores_of(rows_of(jobs[method, METHODS[method].setting], rows))
-        print(f"{setting}\n    {compared(scores_of(rows_of(own, rows)), usual)}")
+    for name, own in jobs.items():
+        method = name.partition(" ")[0]
+        usual = scores_of(rows_of(jobs[f"{method} {METHODS[method].setting}"], rows))
+        print(f"{name}\n    {compared(scores_of(rows_of(own, rows)), usual)}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from PIL import Image
 
 import torchtagi as tagi
 from torchtagi.experiments import data
-from torchtagi.experiments.classify.evaluation import Evaluation, confusion_matrix, load_model
+from torchtagi.experiments.classify.evaluation import Evaluation, confusion_matrix, load_model, reliability
 from torchtagi.experiments.classify.tasks import TASKS
 from torchtagi.experiments.report import page as pages
 from torchtagi.experiments.report import plots
@@ -128,9 +128,12 @@ def made_up(probs, labels):
     prediction = tagi.ClassPrediction(probs, probs * (1 - probs) / 2, probs * (1 - probs) / 2)
     images = torch.arange(len(labels), dtype=torch.float32).view(-1, 1, 1, 1).expand(-1, 1, 28, 28) / 255
     test = data.ImageSet("mnist", images, labels, tuple("0123456789"), data.Preprocessing.centred(0.0))
-    found = classification_scores(probs, labels)
-    confusion = confusion_matrix(probs, labels)
-    return Evaluation(TASKS["mnist"], test, labels, prediction, found, confusion, None, None, None, epochs=1)
+    found = {
+        **classification_scores(probs, labels),
+        "confusion": confusion_matrix(probs, labels).tolist(),
+        "reliability": reliability(probs, labels),
+    }
+    return Evaluation(TASKS["mnist"], test, labels, prediction, None, found)
 
 
 def shown_levels(gallery):

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from torchtagi.experiments.baselines import configure_baseline
 from torchtagi.experiments.baselines.ivon import Ivon
+from torchtagi.experiments.baselines.methods import configure_baseline
 
 
 def learner(images, **changes):

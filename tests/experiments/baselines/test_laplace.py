@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from torchtagi.experiments.baselines import configure_baseline
 from torchtagi.experiments.baselines.laplace import LayerPosterior
+from torchtagi.experiments.baselines.methods import configure_baseline
 from torchtagi.experiments.classify.training import Training
 
 N, D, C = 40, 4, 3

@@ -116,15 +116,16 @@ def test_evaluation_repeats_the_last_epochs_row(trained, tmp_path, monkeypatch):
         monkeypatch.setenv(variable, str(tmp_path / "cache"))
     run = Run.open(shutil.copytree(trained.folder, tmp_path / "run"))
     said = []
-    found = evaluate(run, progress=said.append)
+    found = evaluate(run, progress=said.append).found
     row = run.metrics()[-1]
-    assert {name: row[name] for name in found.scores} == pytest.approx(found.scores, rel=1e-6)
-    assert int(found.confusion.sum()) == 300
-    assert 100 * (1 - found.confusion.trace().item() / 300) == pytest.approx(row["error"], abs=1e-4)
-    assert found.detection is None
+    scores = {name: value for name, value in row.items() if name in ("error", "nll", "ece", "brier", "auroc_ovr")}
+    assert {name: found[name] for name in scores} == pytest.approx(scores, rel=1e-6)
+    confusion = torch.tensor(found["confusion"])
+    assert int(confusion.sum()) == 300
+    assert 100 * (1 - confusion.trace().item() / 300) == pytest.approx(row["error"], abs=1e-4)
+    assert found["out_of_distribution"] is None
     assert "fashion-mnist" in " ".join(said)
-    assert found.note is not None
-    assert "skipped" in found.note
+    assert "skipped" in found["out_of_distribution_note"]
     kept = run.evaluation()
     assert kept["error"] == pytest.approx(row["error"])
     assert len(kept["entropy_quantiles"]) == 101
@@ -138,9 +139,9 @@ def test_detects_fashion(trained, tmp_path):
         pytest.skip("Fashion-MNIST is not here; set TAGI_DATA")
     run = Run.open(shutil.copytree(trained.folder, tmp_path / "run"))
     found = evaluate(run, download=False)
-    assert found.note is None
+    assert found.found["out_of_distribution_note"] is None
     assert found.ood.probs.shape == (300, 10)
-    assert all(value["auroc"] > 0.6 for value in found.detection.values())
+    assert all(value["auroc"] > 0.6 for value in found.found["out_of_distribution"].values())
 
 
 def test_a_regression_is_not_a_classifier(tmp_path):

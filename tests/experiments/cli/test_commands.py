@@ -12,8 +12,8 @@ from PIL import Image
 
 import torchtagi_command
 from torchtagi.classifier import Classifier
+from torchtagi.experiments import data
 from torchtagi.experiments.classify.config import configure
-from torchtagi.experiments.cli import progress
 from torchtagi.experiments.cli import train as train_command
 from torchtagi.experiments.cli.app import run as tagi
 from torchtagi.experiments.runs.folder import Run
@@ -61,7 +61,7 @@ def test_paper_flag_and_options_reach_the_configuration(monkeypatch):
     class Caught(Exception):
         pass
 
-    monkeypatch.setattr(progress, "load_sets", lambda task: None)
+    monkeypatch.setattr(data, "load_train_test", lambda task: None)
     monkeypatch.setenv("TAGI_DEBUG", "1")
 
     def catch(config, run=None, sets=None):

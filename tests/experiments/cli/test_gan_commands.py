@@ -11,7 +11,7 @@ from PIL import Image
 
 from torchtagi.experiments.cli.app import run as tagi
 from torchtagi.experiments.cli.progress import interruptible
-from torchtagi.experiments.gan.build import open_gan
+from torchtagi.experiments.gan.config import open_gan
 from torchtagi.experiments.gan.drawing import as_png, sheet
 from torchtagi.experiments.gan.request import latent_grid
 from torchtagi.experiments.gan.training import GanTraining

@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
-from torchtagi.experiments.compare import Runner, Study, compare, sweep
-from torchtagi.experiments.compare.runner import COMPARISON, SWEEP
+from torchtagi.experiments.compare.compare import compare
+from torchtagi.experiments.compare.runner import Runner
+from torchtagi.experiments.compare.study import Study
+from torchtagi.experiments.compare.sweep import sweep
+from torchtagi.experiments.runs.folder import COMPARISON, SWEEP
 
 
 def study(**changes):

@@ -9,10 +9,11 @@ import torch
 from small_studies import compared, study
 
 from torchtagi import checkpoint
-from torchtagi.experiments.compare import Stopped, collect, runner
+from torchtagi.experiments.compare import runner
+from torchtagi.experiments.compare.compare import collect
 from torchtagi.experiments.compare.study import usual_epochs
 from torchtagi.experiments.report.comparison_plots import error_curves
-from torchtagi.experiments.runs.folder import Run, RunError
+from torchtagi.experiments.runs.folder import Run, RunError, Stopped
 
 
 def stop_after(count):
@@ -98,7 +99,7 @@ def test_epochs_that_were_not_measured_are_timed_and_left_out_of_the_picture(tmp
 
 
 def test_an_unfinished_epoch_is_saved_on_the_way(tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("torchtagi.fitting.SAVE_SECONDS", 0.0)
 
     class Killed(BaseException):
         pass
@@ -126,7 +127,12 @@ def test_a_diverged_run_is_told_and_not_repeated(tmp_path, monkeypatch):
 
 def test_a_stream_has_an_entry_for_each_batch_size():
     stream = study(stream=True, epochs=1)
-    assert stream.entries(["tagi", "adam"]) == ["tagi-batch1", "tagi-batch16", "adam-batch1", "adam-batch16"]
+    assert stream.entries(["tagi", "adam", "adam"]) == [
+        "tagi-batch1",
+        "tagi-batch16",
+        "adam-batch1",
+        "adam-batch16",
+    ]
     config = stream.config("adam-batch1", 2, 1, {"learning_rate": 0.1})
     assert (config.batch_size, config.epochs, config.seed, config.hyperparameters["learning_rate"]) == (
         1,

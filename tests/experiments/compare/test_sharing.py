@@ -12,8 +12,9 @@ from filelock import FileLock
 from small_studies import compared, study
 
 from torchtagi.experiments.cli.app import run as tagi
-from torchtagi.experiments.compare import Runner, Stopped, runner
-from torchtagi.experiments.runs.folder import Run, RunError
+from torchtagi.experiments.compare import runner
+from torchtagi.experiments.compare.runner import Runner
+from torchtagi.experiments.runs.folder import Run, RunError, Stopped
 from torchtagi.fitting import EpochEnd
 
 BEGUN = {"runs": {}, "entries": {}}

@@ -14,7 +14,6 @@ from local_server import Server, serving
 from torchtagi.experiments.data import DataError, load
 from torchtagi.experiments.data import cifar as cifar_module
 from torchtagi.experiments.data.cifar import ARCHIVE_NAME, CIFAR10_MEAN, FOLDER
-from torchtagi.experiments.data.download import RemoteFile
 
 
 @functools.cache
@@ -113,7 +112,8 @@ def test_a_missing_set_is_downloaded_and_then_found(
 ) -> None:
     monkeypatch.delenv("TAGI_OFFLINE")
     with serving(Server(published)) as server:
-        monkeypatch.setattr(cifar_module, "ARCHIVE", RemoteFile(server.url, "md5:" + md5(published)))
+        monkeypatch.setattr(cifar_module, "URL", server.url)
+        monkeypatch.setattr(cifar_module, "CHECKSUM", "md5:" + md5(published))
         first = load("cifar10", "test")
         again = load("cifar10", "test")
         assert len(server.ranges) == 1
@@ -128,7 +128,8 @@ def test_downloads_can_be_switched_off(
 ) -> None:
     monkeypatch.setenv("TAGI_OFFLINE", "1" if switch == "environment" else "0")
     with serving(Server(published)) as server:
-        monkeypatch.setattr(cifar_module, "ARCHIVE", RemoteFile(server.url, "md5:" + md5(published)))
+        monkeypatch.setattr(cifar_module, "URL", server.url)
+        monkeypatch.setattr(cifar_module, "CHECKSUM", "md5:" + md5(published))
         with pytest.raises(DataError, match=f"{ARCHIVE_NAME} is missing.*switched off") as caught:
             load("cifar10", "test", download=switch != "argument")
         assert server.ranges == []
@@ -151,7 +152,7 @@ def test_a_missing_batch_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -
         load("cifar10", "train")
     monkeypatch.delenv("TAGI_OFFLINE")
     with serving(Server(b"", missing=True)) as server:
-        monkeypatch.setattr(cifar_module, "ARCHIVE", RemoteFile(server.url, "md5:0"))
+        monkeypatch.setattr(cifar_module, "URL", server.url)
         with pytest.raises(DataError, match=r"lacks data_batch_3\.bin; .*404"):
             load("cifar10", "train")
 

@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from local_server import Server, serving
 
-from torchtagi.experiments.data import DataError
-from torchtagi.experiments.data.download import RemoteFile
+from torchtagi.experiments.data import DataError, download
 from torchtagi.experiments.data.download import fetch as fetch_remote
 
 CONTENT = random.Random(0).randbytes(700_000)
@@ -36,7 +36,32 @@ def destination(tmp_path: Path) -> Path:
 
 
 def fetch(url: str, destination: Path, checksum: str, *arguments, **options) -> Path:
-    return fetch_remote(RemoteFile(url, checksum), destination, *arguments, **options)
+    return fetch_remote(url, checksum, destination, *arguments, **options)
+
+
+class Bar:
+    """What would be shown of each request: how much there is at first, and after each piece; and the total."""
+
+    seen: ClassVar[list[tuple[list[int], int | None]]] = []
+
+    def __init__(self, *, initial: int, total: int | None, **options: object) -> None:
+        self.done = [initial]
+        self.seen.append((self.done, total))
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def update(self, count: int) -> None:
+        self.done.append(self.done[-1] + count)
+
+
+@pytest.fixture
+def bars(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[int], int | None]]:
+    monkeypatch.setattr(download, "tqdm", Bar)
+    monkeypatch.setattr(Bar, "seen", [])
+    return Bar.seen
 
 
 def part_of(destination: Path) -> Path:
@@ -49,30 +74,27 @@ def test_a_file_arrives_whole_and_leaves_no_part(server: Server, destination: Pa
     assert not part_of(destination).exists()
 
 
-def test_progress_grows_from_zero_to_the_announced_total(server: Server, destination: Path) -> None:
-    reports: list[tuple[int, int | None]] = []
-    fetch(server.url, destination, CHECKSUM, lambda done, total: reports.append((done, total)))
-    done = [report[0] for report in reports]
+def test_progress_grows_from_zero_to_the_announced_total(server: Server, destination: Path, bars) -> None:
+    fetch(server.url, destination, CHECKSUM)
+    ((done, total),) = bars
     assert done == sorted(done)
     assert (done[0], done[-1]) == (0, len(CONTENT))
-    assert {report[1] for report in reports} == {len(CONTENT)}
+    assert total == len(CONTENT)
 
 
-def test_progress_total_is_none_when_the_server_does_not_say(server: Server, destination: Path) -> None:
+def test_progress_total_is_none_when_the_server_does_not_say(server: Server, destination: Path, bars) -> None:
     server.announces_length = False
-    reports: list[tuple[int, int | None]] = []
-    fetch(server.url, destination, CHECKSUM, lambda done, total: reports.append((done, total)))
-    assert reports[-1] == (len(CONTENT), None)
+    fetch(server.url, destination, CHECKSUM)
+    assert [(done[-1], total) for done, total in bars] == [(len(CONTENT), None)]
     assert destination.read_bytes() == CONTENT
 
 
-def test_a_cut_connection_is_continued_where_it_broke(server: Server, destination: Path) -> None:
+def test_a_cut_connection_is_continued_where_it_broke(server: Server, destination: Path, bars) -> None:
     server.cut_after = [300_000, 100_000]
-    reports: list[int] = []
-    fetch(server.url, destination, CHECKSUM, lambda done, total: reports.append(done), backoff=0.01)
+    fetch(server.url, destination, CHECKSUM, backoff=0.01)
     assert server.ranges == [None, "bytes=300000-", "bytes=400000-"]
     assert destination.read_bytes() == CONTENT
-    assert reports == sorted(reports)
+    assert [(done[0], done[-1]) for done, _ in bars] == [(0, 300_000), (300_000, 400_000), (400_000, 700_000)]
 
 
 def test_a_part_survives_giving_up_and_a_later_call_continues_it(server: Server, destination: Path) -> None:
@@ -229,8 +251,8 @@ def test_threads_that_want_the_same_file_share_one_download(server: Server, dest
 @pytest.mark.slow
 def test_processes_that_want_the_same_file_share_one_download(server: Server, destination: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from torchtagi.experiments.data.download import RemoteFile, fetch;"
-        "fetch(RemoteFile(sys.argv[1], sys.argv[3]), Path(sys.argv[2]))"
+        "import sys; from pathlib import Path; from torchtagi.experiments.data.download import fetch;"
+        "fetch(sys.argv[1], sys.argv[3], Path(sys.argv[2]))"
     )
     command = [sys.executable, "-c", program, server.url, str(destination), CHECKSUM]
     children = [subprocess.Popen(command) for _ in range(2)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchtagi.experiments.data import UCI_NAMES, DataError, load_uci
+from torchtagi.experiments.data import UCI_SETS, DataError, load_uci
 
 N, N_COLUMNS = 20, 5
 FEATURES, TARGET = [0, 1, 3], [4]
@@ -60,7 +60,7 @@ def test_rows_and_columns_are_those_of_the_split(root: Path, split: int, write) 
     ):
         assert found.dtype == torch.float32
         np.testing.assert_array_equal(found, arrays["data"][np.ix_(rows, columns)].astype(np.float32))
-    assert (loaded.n_hidden, loaded.n_epochs, loaded.n_splits) == (50, 40, 2)
+    assert (loaded.n_hidden, loaded.n_splits) == (50, 2)
 
 
 def test_bad_requests_are_refused(root: Path, empty_world: Path) -> None:
@@ -103,7 +103,7 @@ def test_bad_files_are_refused_by_name(root: Path) -> None:
         load_uci("yacht", 0)
 
 
-@pytest.mark.parametrize("name", UCI_NAMES)
+@pytest.mark.parametrize("name", UCI_SETS.values())
 def test_every_set_of_the_collection_has_disjoint_complete_splits(collection: Path, name: str) -> None:
     """Test rows must be exactly those that training never sees."""
     with np.load(collection / "uci" / f"{name}.npz") as archive:

@@ -14,8 +14,7 @@ from torchtagi.experiments.classify.config import configure
 from torchtagi.experiments.classify.evaluation import load_model
 from torchtagi.experiments.data.cifar import CIFAR10_PREPROCESSING
 from torchtagi.experiments.gan import drawing
-from torchtagi.experiments.gan.build import build_gan, open_gan
-from torchtagi.experiments.gan.config import configure_gan
+from torchtagi.experiments.gan.config import build_gan, configure_gan, open_gan
 from torchtagi.experiments.gan.drawing import as_png, sheet
 from torchtagi.experiments.gan.evaluation import MEASURE_SEED, evaluate_gan
 from torchtagi.experiments.gan.latent import LatentSpace

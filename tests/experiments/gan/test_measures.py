@@ -7,7 +7,7 @@ import scipy.linalg
 import torch
 
 from torchtagi.experiments.classify.evaluation import load_model
-from torchtagi.experiments.gan.judge import judge_from_run, quick_judge
+from torchtagi.experiments.gan.evaluation import judge_from_run, quick_judge
 from torchtagi.experiments.gan.latent import LatentSpace
 from torchtagi.experiments.gan.measures import (
     code_effects,

@@ -8,12 +8,20 @@ import numpy as np
 import pytest
 import torch
 
+from torchtagi.experiments import jobs
 from torchtagi.experiments.cli.app import run as tagi
-from torchtagi.experiments.jobs import records
+from torchtagi.experiments.jobs import read_rows
 from torchtagi.experiments.stream import runner
 from torchtagi.experiments.stream.learners import LEARNERS, TUNED_ON, Learner, Linear, Tuned, new_learner
-from torchtagi.experiments.stream.runner import FIRST_SCORED, IDENTITY, RESULTS, StreamJob, curve_of
-from torchtagi.experiments.stream.streams import drift, load_stream
+from torchtagi.experiments.stream.runner import (
+    FIRST_SCORED,
+    IDENTITY,
+    RESULTS,
+    StreamJob,
+    curve_of,
+    drift,
+    load_stream,
+)
 from torchtagi.experiments.stream.table import figure, tables
 
 
@@ -39,7 +47,7 @@ def here(monkeypatch):
             measured.append(job.name)
             yield job.measure()
 
-    monkeypatch.setattr(records, "in_processes", in_turn)
+    monkeypatch.setattr(jobs, "in_processes", in_turn)
     return measured
 
 
@@ -94,7 +102,7 @@ def test_nothing_looks_ahead(method, monkeypatch):
     def predictions(y):
         np.random.seed(0)  # noqa: NPY002 - scikit-learn draws from it
         torch.manual_seed(0)
-        learner, found = new_learner(method, x.shape[1]), []
+        learner, found = new_learner(method, x.shape[1], LEARNERS[method]), []
         for row in range(30):
             found.append(learner.predict(x[row : row + 1]))
             learner.learn(x[row : row + 1], y[row : row + 1])
@@ -115,7 +123,7 @@ def test_a_plane_is_learned_with_its_noise(method):
     x = torch.randn(300, 2, generator=generator) * torch.tensor([10.0, 0.1])
     y = 50 + x[:, 0] - 100 * x[:, 1] + 2 * torch.randn(300, generator=generator)
     torch.manual_seed(0)
-    learner, squares, variances = new_learner(method, 2), [], []
+    learner, squares, variances = new_learner(method, 2, LEARNERS[method]), [], []
     for row in range(300):
         mean, var = learner.predict(x[row : row + 1])
         squares.append((mean - float(y[row])) ** 2)
@@ -177,8 +185,8 @@ def test_scores_are_those_before_learning(monkeypatch):
         def learn(self, x, y):
             self.seen = float(y)
 
-    monkeypatch.setattr(runner, "new_learner", lambda name, features: Last())
-    row = StreamJob("power", "tagi", 0, 100).measure()
+    monkeypatch.setattr(runner, "new_learner", lambda name, features, setting: Last())
+    row = StreamJob("power", "tagi", 0, 100, None).measure()
     assert row["rmse"] == pytest.approx(3.0), "targets are 3 apart"
     assert row["log_likelihood"] == pytest.approx(-0.5 * math.log(2 * math.pi * 4) - 9 / 8)
     assert row["curve"][-1][0] == 100
@@ -254,8 +262,8 @@ def test_the_table_has_means_over_seeds_with_the_best_of_each_stream():
         *(row("slow", "adam", 0, 0.4, -2.0), row("power", "adam", 0, 4.0, -3.0)),
     ]
     error, likelihood = tables(rows)
-    assert error.markdown()[2:] == ["| tagi | – | 0.500 |", "| adam | **4.00** | **0.400** |"]
-    assert likelihood.markdown()[2:] == ["| tagi | – | **−1.00** |", "| adam | **−3.00** | −2.00 |"]
+    assert error.markdown()[2:] == ["| tagi | – | 0.500 |", "| adam | 4.00 | **0.400** |"]
+    assert likelihood.markdown()[2:] == ["| tagi | – | **−1.00** |", "| adam | −3.00 | −2.00 |"]
     assert error.heads == ["method", "power", "slow"]
     assert len(figure(rows).axes) == 4
 
@@ -263,5 +271,5 @@ def test_the_table_has_means_over_seeds_with_the_best_of_each_stream():
 def test_the_page_of_streams_has_the_recorded_tables():
     root = Path(__file__).parents[3]
     text = (root / "docs" / "streams.md").read_text()
-    for table in tables(records.read_rows(root / "results" / "stream" / RESULTS, IDENTITY)):
+    for table in tables(read_rows(root / "results" / "stream" / RESULTS, IDENTITY)):
         assert "\n".join(table.markdown()) in text, table.title

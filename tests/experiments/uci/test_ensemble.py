@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from torchtagi.experiments.uci.ensemble import EnsembleSetting, by_ensemble, first_weights, mixture, outputs
-from torchtagi.experiments.uci.problem import Problem
+from torchtagi.experiments.uci.methods import ENSEMBLE, Problem, by_ensemble, first_weights, mixture, outputs
 
 
 def test_moments_of_a_mixture_by_hand():
@@ -49,7 +48,7 @@ def test_it_learns_a_noise_that_depends_on_the_input():
     std = torch.where(x[:, 0] > 0, 0.5, 0.05)
     x_new = torch.tensor([[-0.5], [0.5]])
     problem = Problem(x, x[:, 0] + std * torch.randn(300), x_new, hidden=20, seed=0)
-    mean, var = by_ensemble(EnsembleSetting(members=2, epochs=60, learning_rate=0.02), problem)
+    mean, var = by_ensemble(problem, **ENSEMBLE | {"members": 2, "epochs": 60, "learning_rate": 0.02})
     assert mean.tolist() == pytest.approx([-0.5, 0.5], abs=0.15)
     assert var[0].item() == pytest.approx(0.05**2, rel=2.0)
     assert var[1].item() == pytest.approx(0.5**2, rel=0.5)

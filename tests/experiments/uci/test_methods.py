@@ -5,15 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from torchtagi.experiments.uci.ensemble import EnsembleSetting
-from torchtagi.experiments.uci.methods import METHODS, Method, PerceptronSetting, TagiSetting
-from torchtagi.experiments.uci.problem import Problem, standardised
+from torchtagi.experiments.data import check_installed
+from torchtagi.experiments.uci.methods import METHODS, Problem, standardised
 
-SHORT = {
-    "tagi": TagiSetting(epochs=5),
-    "ensemble": EnsembleSetting(epochs=60),
-    "mlp": PerceptronSetting(epochs=1500),
-}
+SHORT = {"tagi": {"epochs": 5}, "ensemble": {"epochs": 60}, "mlp": {"epochs": 1500}}
 NOISE = 0.2
 
 
@@ -28,9 +23,8 @@ def plane(rows: int = 80, seed: int = 0) -> tuple[Problem, torch.Tensor]:
 
 def predicted(name: str, problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
     method = METHODS[name]
-    method.check_installed(name)
     torch.manual_seed(0)
-    mean, var = method.predict(SHORT.get(name, method.setting), problem)
+    mean, var = method.predict(problem, **method.setting | SHORT.get(name, {}))
     return mean.double(), var.double()
 
 
@@ -62,21 +56,23 @@ def test_a_method_for_standardised_data_gets_them_and_answers_in_units():
     x, y = torch.tensor([[1.0, 5.0], [3.0, 5.0]]), torch.tensor([10.0, 30.0])
     seen = {}
 
-    def predict(setting, problem):
+    def predict(problem, setting):
         seen.update(x=problem.x.tolist(), y=problem.y.tolist(), x_new=problem.x_new.tolist(), setting=setting)
         return torch.tensor([2.0]), torch.tensor([0.25])
 
     problem = Problem(x, y, torch.tensor([[2.0, 6.0]]), hidden=1, seed=0)
-    mean, var = standardised(predict)("setting", problem)
+    mean, var = standardised(predict)(problem, setting="a setting")
     half = 0.5**0.5  # two values are a standard deviation of √2 times half their distance apart
     assert seen["x"] == [pytest.approx([-half, 0.0]), pytest.approx([half, 0.0])]
     assert seen["y"] == pytest.approx([-half, half])
     assert seen["x_new"] == [pytest.approx([0.0, 1.0])], "by the scale of the rows to learn from"
-    assert seen["setting"] == "setting"
+    assert seen["setting"] == "a setting"
     assert mean.tolist() == pytest.approx([20 + 2 * 200**0.5])
     assert var.tolist() == pytest.approx([0.25 * 200])
 
 
-def test_a_missing_package_is_named_with_its_remedy():
+def test_a_missing_package_is_named_with_its_remedy(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"gp needs scikit-learn: pip install 'torchtagi\[sklearn\]'"):
-        Method(METHODS["gp"].predict, None, package="no_such_package").check_installed("gp")
+        check_installed("gp", METHODS["gp"].package)
+    check_installed("tagi", METHODS["tagi"].package)

@@ -4,15 +4,14 @@ import math
 
 import pytest
 
-from torchtagi.experiments.data import UCI_NAMES
-from torchtagi.experiments.uci.published import COLUMNS, PUBLISHED, SETS, TAGI_COLUMNS, Figures, read_figures
+from torchtagi.experiments.data import UCI_SETS
+from torchtagi.experiments.uci.table import COLUMNS, PUBLISHED, TAGI_COLUMNS, Figures, read_figures
 
 PBP_LEFT_OUT = {"energy", "naval", "protein"}
 
 
 def test_every_set_has_the_figures_of_every_column_that_has_it():
-    assert list(PUBLISHED) == list(SETS)
-    assert tuple(SETS.values()) == UCI_NAMES
+    assert list(PUBLISHED) == list(UCI_SETS)
     for name, columns in PUBLISHED.items():
         assert set(columns) == set(COLUMNS) - ({"PBP"} if name in PBP_LEFT_OUT else set())
         for figures in columns.values():
@@ -32,7 +31,7 @@ def test_a_line_that_lacks_a_column_is_refused():
         read_figures("yacht 1.04/-1.60 1.50/-1.42")
 
 
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("name", UCI_SETS)
 def test_errors_and_likelihoods_fit_each_other(name):
     """A Gaussian's mean log-density is at most that of the variance which fits its errors, −½ log(2πe RMSE²) in
     the mean over homoscedastic predictions; a predicted variance gains something, but not nats."""

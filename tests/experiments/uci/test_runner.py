@@ -13,16 +13,15 @@ import pytest
 import torch
 from small_sets import ROWS, TEST_ROWS
 
+from torchtagi.experiments import jobs
 from torchtagi.experiments.cli.app import run as tagi
-from torchtagi.experiments.compare.runner import Stopped
 from torchtagi.experiments.data import load_uci
-from torchtagi.experiments.jobs import records
-from torchtagi.experiments.jobs.records import complete, read_rows, rows_of
-from torchtagi.experiments.runs.folder import locked
-from torchtagi.experiments.uci.methods import METHODS, Method, TagiSetting, by_tagi
+from torchtagi.experiments.jobs import complete, read_rows, rows_of
+from torchtagi.experiments.runs.folder import Stopped, locked
+from torchtagi.experiments.uci.methods import METHODS, TAGI, Method, by_tagi
 from torchtagi.experiments.uci.runner import IDENTITY, SPLITS, Job, current, held_out, jobs_of
 
-SHORT = TagiSetting(epochs=1)
+SHORT = TAGI | {"epochs": 1}
 
 
 @pytest.fixture
@@ -43,7 +42,7 @@ def here(monkeypatch):
             if stopped():
                 raise Stopped
 
-    monkeypatch.setattr(records, "in_processes", in_turn)
+    monkeypatch.setattr(jobs, "in_processes", in_turn)
     return measured
 
 
@@ -78,7 +77,7 @@ def test_a_validation_part_is_a_fifth_of_the_training_part_and_never_of_the_test
 def test_a_method_sees_no_target_that_it_is_measured_by(monkeypatch, validation):
     seen = []
 
-    def predict(setting, problem):
+    def predict(problem, **setting):
         seen.append(problem)
         return torch.full((len(problem.x_new),), 7.0), torch.full((len(problem.x_new),), 4.0)
 
@@ -109,7 +108,7 @@ def test_a_split_is_measured_alike_each_time_and_seeds_differ():
     assert first == second
     seeds = {Job(name, "tagi", split, SHORT).seed for name in ("yacht", "energy") for split in range(20)}
     assert len(seeds) == 40
-    assert Job("yacht", "gp", 3, None).seed == Job("yacht", "tagi", 3, SHORT).seed
+    assert Job("yacht", "gp", 3, {}).seed == Job("yacht", "tagi", 3, SHORT).seed
 
 
 # ---- which there are ----------------------------------------------------------------------------------------
@@ -186,7 +185,7 @@ def test_the_command_measures_each_split_once_and_goes_on(short, here, capsys):
 
 def test_what_other_settings_measured_is_kept_and_not_shown(short, here, tmp_path):
     path = tmp_path / SPLITS
-    old = Job("yacht", "tagi", 0, TagiSetting(epochs=2))
+    old = Job("yacht", "tagi", 0, TAGI | {"epochs": 2})
     checked = Job("yacht", "tagi", 0, SHORT, validation=True)
     new = Job("yacht", "tagi", 0, SHORT)
     for _ in range(2):
@@ -244,14 +243,13 @@ def test_a_folder_at_work_is_refused(short, here, tmp_path):
 
 COMMAND = """
 import signal
-from dataclasses import replace
 from torchtagi.experiments.cli.app import run
 from torchtagi.experiments.uci.methods import METHODS
 
 if __name__ == "__main__":  # the processes that it starts read this file too
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    METHODS["tagi"] = replace(METHODS["tagi"], setting=replace(METHODS["tagi"].setting, epochs=100_000))
-    METHODS["mlp"] = replace(METHODS["mlp"], setting=replace(METHODS["mlp"].setting, epochs=1))
+    METHODS["tagi"].setting["epochs"] = 100_000
+    METHODS["mlp"].setting["epochs"] = 1
     raise SystemExit(run(["uci", "--sets", "yacht", "--methods", "mlp,tagi", "--splits", "2", "--out", "u"]))
 """
 
@@ -286,7 +284,7 @@ def test_ctrl_c_loses_no_more_than_the_splits_in_work(tmp_path, short, here, mon
         ("mlp", 1),
     }
     assert [path.name for path in (tmp_path / "u").iterdir()] == [SPLITS]
-    monkeypatch.setitem(METHODS, "mlp", replace(METHODS["mlp"], setting=replace(METHODS["mlp"].setting, epochs=1)))
+    monkeypatch.setitem(METHODS, "mlp", replace(METHODS["mlp"], setting={"epochs": 1}))
     assert tagi(["uci", "--sets", "yacht", "--methods", "mlp,tagi", "--splits", "2", "--out", "u"]) == 0
     assert here == ["yacht, tagi, split 0", "yacht, tagi, split 1"]
     assert len(read_rows(tmp_path / "u" / SPLITS, IDENTITY)) == 4

@@ -2,9 +2,8 @@
 
 import pytest
 
-from torchtagi.experiments.uci import table
-from torchtagi.experiments.uci.published import COLUMNS
-from torchtagi.experiments.uci.table import Cell, Mean, mean_over, means_of, shown, tables, verdicts
+from torchtagi.experiments.report.tables import LABELS, Cell
+from torchtagi.experiments.uci.table import COLUMNS, Mean, mean_over, means_of, shown, tables, verdicts
 
 
 def row(name, method, split, rmse, log_likelihood=-1.0, coverage=0.95, seconds=2.0, splits=2):
@@ -53,7 +52,7 @@ def test_own_tables_mark_the_best_and_leave_a_dash_where_nothing_is_known():
     ]
     likelihood = next(each for each in tables(found) if each.title == "log-likelihood")
     assert likelihood.rows[1] == [Cell("yacht"), Cell("−0.50 ± 0.00", best=True), Cell("−0.75 (1)")]
-    coverage = next(each for each in tables(found) if each.title == table.LABELS["coverage"])
+    coverage = next(each for each in tables(found) if each.title == LABELS["coverage"])
     assert not any(cell.best for line in coverage.rows for cell in line), "no coverage is the better, the larger"
 
 

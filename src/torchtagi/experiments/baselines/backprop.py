@@ -18,13 +18,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchtagi.experiments.baselines.baseline import Baseline
-from torchtagi.experiments.baselines.config import BaselineConfig
 
 
 class Backprop(Baseline):
     """One network, one answer: its uncertainty is all aleatoric."""
 
-    def __init__(self, config: BaselineConfig, images: int) -> None:
+    def __init__(self, config: Any, images: int) -> None:
         super().__init__(config, images)
         self.optimizer = make_optimizer(config, self.net)
 
@@ -43,7 +42,7 @@ class Backprop(Baseline):
         return {**super().state(), **optimizer_tensors(self.optimizer)}
 
 
-def make_optimizer(config: BaselineConfig, net: nn.Module) -> torch.optim.Optimizer:
+def make_optimizer(config: Any, net: nn.Module) -> torch.optim.Optimizer:
     """Its rate is set before each step; its state is there from the start."""
     options = {"weight_decay": config.hyperparameters["weight_decay"]}
     kind: Any = torch.optim.Adam
@@ -103,7 +102,7 @@ class McDropout(Backprop):
 class Ensemble(Baseline):
     """`members` networks trained by Adam; the spread of their answers is the epistemic part."""
 
-    def __init__(self, config: BaselineConfig, images: int) -> None:
+    def __init__(self, config: Any, images: int) -> None:
         super().__init__(config, images)
         count = config.hyperparameters["members"]
         # ensembles of different seeds share no member

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from torchtagi import checkpoint
 from torchtagi.checkpoint import CheckpointError
-from torchtagi.experiments.baselines.config import BaselineConfig
 from torchtagi.experiments.runs.folder import Row
 from torchtagi.experiments.runs.training import EpochLearner
 from torchtagi.model import PREDICTION_BATCH
@@ -32,8 +31,9 @@ CURVE_DRAWS = 5  # networks drawn for a learning curve's points before the last,
 class Baseline(EpochLearner, ABC):
     """A learner (`fitting.Learner`); a method says how it steps, what it draws and what it keeps."""
 
-    def __init__(self, config: BaselineConfig, images: int) -> None:
-        """`images` is how many there are to learn from: schedules and priors are relative to it."""
+    def __init__(self, config: Any, images: int) -> None:
+        """`config` is a `BaselineConfig`; `images` is how many there are to learn from: schedules and priors are
+        relative to it."""
         self.config, self.images = config, images
         self.epoch_steps = math.ceil(images / config.batch_size)
         self.steps = torch.zeros((), dtype=torch.int64)
@@ -43,7 +43,8 @@ class Baseline(EpochLearner, ABC):
         self.net = channels_last(self.build(), config.device)
 
     def build(self) -> nn.Module:
-        return self.config.build_network()
+        net: nn.Module = self.config.build_network()
+        return net
 
     @abstractmethod
     def step(self, x: Tensor, y: Tensor) -> tuple[Tensor, float]:

@@ -16,16 +16,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from torchtagi.experiments.baselines.baseline import Baseline
-from torchtagi.experiments.baselines.config import BaselineConfig
-from torchtagi.experiments.baselines.methods import METHODS
+from torchtagi.experiments.data import check_installed
 from torchtagi.experiments.runs.folder import Row
 
 
 class Ivon(Baseline):
     """Learns with networks drawn from q, and predicts with their mean."""
 
-    def __init__(self, config: BaselineConfig, images: int) -> None:
-        METHODS["ivon"].check_installed()
+    def __init__(self, config: Any, images: int) -> None:
+        check_installed("ivon", "ivon")
         from ivon import IVON
 
         super().__init__(config, images)

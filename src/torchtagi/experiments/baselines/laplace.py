@@ -16,12 +16,12 @@ The package `laplace-torch` is not used, as it installs torchvision and ten more
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from torchtagi.experiments.baselines.backprop import Backprop
-from torchtagi.experiments.baselines.config import BaselineConfig
 from torchtagi.model import PREDICTION_BATCH
 
 MOST_ITERATIONS = 100
@@ -60,7 +60,7 @@ class LayerPosterior:
 class LastLayerLaplace(Backprop):
     """Learns as Adam does, to the bit."""
 
-    def __init__(self, config: BaselineConfig, images: int) -> None:
+    def __init__(self, config: Any, images: int) -> None:
         super().__init__(config, images)
         self.last = [part for part in self.net.modules() if isinstance(part, nn.Linear)][-1]
         self.last.register_forward_pre_hook(self.keep_features)

@@ -26,7 +26,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from torchtagi.experiments.baselines.baseline import Baseline
-from torchtagi.experiments.baselines.config import BaselineConfig
 from torchtagi.experiments.baselines.per_example import gradient_moments
 
 
@@ -92,7 +91,7 @@ class Vogn:
 class VognLearner(Baseline):
     """VOGN on images; predictions average over networks drawn from q."""
 
-    def __init__(self, config: BaselineConfig, images: int) -> None:
+    def __init__(self, config: Any, images: int) -> None:
         super().__init__(config, images)
         names = ("learning_rate", "prior_precision", "damping", "momentum", "curvature_rate", "mc_samples")
         self.optimizer = Vogn(self.net, images, **{name: config.hyperparameters[name] for name in names})

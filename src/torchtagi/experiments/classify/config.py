@@ -14,7 +14,6 @@ from torchtagi.experiments.classify.paper import PaperClassifier
 from torchtagi.experiments.classify.tasks import find_task
 from torchtagi.experiments.data import ImageSet
 from torchtagi.experiments.runs.config import ClassifierConfig, check_device, described
-from torchtagi.experiments.runs.folder import Row
 from torchtagi.heads import with_outputs
 from torchtagi.likelihoods import class_tree
 from torchtagi.nn.affine import PRECISIONS, multiply_in
@@ -60,34 +59,22 @@ class TrainConfig(ClassifierConfig):
             return PaperClassifier(net, classes, noise=self.noise or 1.0)
         return Classifier(net, classes, noise=self.noise or "learned")
 
-    def as_json(self) -> Row:
-        """The network's size too."""
-        with torch.device("meta"):  # draws nothing from anybody's generator
-            parts = list(self.network_of().modules())
-        weights = sum(part.mean.numel() for part in parts if isinstance(part, GaussianParameter))
-        return {**super().as_json(), "parameters": weights}
+    def weights(self) -> int:
+        parts = self.network_of().modules()
+        return sum(part.mean.numel() for part in parts if isinstance(part, GaussianParameter))
 
 
-def configure(
-    task: str,
-    network: str | None = None,
-    *,
-    paper: bool = False,
-    device: str = "cpu",
-    threads: int | None = None,
-    **changes: Any,
-) -> TrainConfig:
+def configure(task: str, network: str | None = None, *, paper: bool = False, **changes: Any) -> TrainConfig:
     """Our defaults, or the paper's setting (§3, Appendix B), with `changes`."""
     kind = find_task(task)
-    check_device(device)
     network = network or kind.default_network
     base: dict[str, Any] = {
         "epochs": 50 if paper else kind.default_epochs,
         "batch_size": 16,
         "augment": kind.network(network).paper_augments if paper else True,
-        "threads": torch.get_num_threads() if threads is None else threads,
+        "threads": torch.get_num_threads(),
     }
     setting = described("paper" if paper else "default", changes, base)
-    return TrainConfig(
-        **{"task": task, "network": network, "device": device, **base, **changes, "setting": setting}
-    )
+    config = TrainConfig(**{"task": task, "network": network, **base, **changes, "setting": setting})
+    check_device(config.device)
+    return config

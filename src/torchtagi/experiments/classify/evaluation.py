@@ -6,8 +6,7 @@ another data set from the task's own. `evaluate` does both for a run and writes 
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,8 +14,8 @@ from torch import Tensor
 from torchtagi import metrics
 from torchtagi.classifier import Classifier
 from torchtagi.experiments import data
-from torchtagi.experiments.baselines import load_baseline
 from torchtagi.experiments.baselines.baseline import Baseline
+from torchtagi.experiments.baselines.methods import load_baseline
 from torchtagi.experiments.classify.tasks import Task, find_task
 from torchtagi.experiments.runs.folder import EVALUATION, Row, Run, RunError
 from torchtagi.loading import load
@@ -56,49 +55,23 @@ def confusion_matrix(probs: Tensor, labels: Tensor) -> Tensor:
     return torch.bincount(labels.long() * classes + probs.argmax(1), minlength=classes**2).view(classes, classes)
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """A run's test set, the predictions for it, and their scores."""
+class Evaluation(NamedTuple):
+    """A run's test set, the predictions for it and for the out-of-distribution set, and evaluation.json."""
 
     task: Task
     test: data.ImageSet
     labels: Tensor
     prediction: ClassPrediction
-    scores: Row
-    confusion: Tensor
     ood: ClassPrediction | None
-    """The predictions for the out-of-distribution set."""
-    detection: dict[str, Row] | None
-    note: str | None
-    """Why there is no `detection`, if there is none."""
-    epochs: int
-    """How many epochs had been learned."""
+    found: Row
 
-    @property
-    def entropy_quantiles(self) -> Tensor:
-        """The 0, 1, …, 100 % quantiles of the test set's entropies, to rank one image's uncertainty by."""
-        return self.prediction.entropy.double().quantile(torch.linspace(0, 1, 101, dtype=torch.float64))
 
-    def reliability(self) -> list[dict[str, float]]:
-        """Of each bin of confidence that holds images, how many, their mean confidence and their accuracy."""
-        bins = metrics.reliability_bins(self.prediction.probs, self.labels)
-        columns = zip(bins.counts.tolist(), bins.confidence.tolist(), bins.accuracy.tolist(), strict=True)
-        keys = ("images", "confidence", "accuracy")
-        return [{key: round(value, 6) for key, value in zip(keys, row, strict=True)} for row in columns if row[0]]
-
-    def summary(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "epochs": self.epochs,
-            "images": len(self.labels),
-            **self.scores,
-            "confusion": self.confusion.tolist(),
-            "out_of_distribution": self.detection,
-            "out_of_distribution_set": self.task.ood,
-            "out_of_distribution_note": self.note,
-            "reliability": self.reliability(),
-            "entropy_quantiles": [round(value, 6) for value in self.entropy_quantiles.tolist()],
-        }
+def reliability(probs: Tensor, labels: Tensor) -> list[dict[str, float]]:
+    """Of each bin of confidence that holds images, how many, their mean confidence and their accuracy."""
+    bins = metrics.reliability_bins(probs, labels)
+    columns = zip(bins.counts.tolist(), bins.confidence.tolist(), bins.accuracy.tolist(), strict=True)
+    keys = ("images", "confidence", "accuracy")
+    return [{key: round(value, 6) for key, value in zip(keys, row, strict=True)} for row in columns if row[0]]
 
 
 def load_model(run: Run) -> Classifier:
@@ -139,17 +112,19 @@ def evaluate(run: Run, download: bool = True, progress: Callable[[str], None] | 
         ood = predictor.predict(images)
     except data.DataError as error:
         note = f"out-of-distribution detection skipped: {error}"
-    evaluation = Evaluation(
-        task=task,
-        test=test,
-        labels=test.labels,
-        prediction=prediction,
-        scores=metrics.classification_scores(prediction.probs, test.labels),
-        confusion=confusion_matrix(prediction.probs, test.labels),
-        ood=ood,
-        detection=None if ood is None else out_of_distribution(prediction, ood),
-        note=note,
-        epochs=len(run.metrics()),
-    )
-    run.write_json(EVALUATION, evaluation.summary())
-    return evaluation
+    probs, labels = prediction.probs, test.labels
+    # the 0, 1, …, 100 % quantiles of the test set's entropies, to rank one image's uncertainty by
+    quantiles = prediction.entropy.double().quantile(torch.linspace(0, 1, 101, dtype=torch.float64))
+    found = {
+        "epochs": len(run.metrics()),
+        "images": len(test),
+        **metrics.classification_scores(probs, labels),
+        "confusion": confusion_matrix(probs, labels).tolist(),
+        "out_of_distribution": None if ood is None else out_of_distribution(prediction, ood),
+        "out_of_distribution_set": task.ood,
+        "out_of_distribution_note": note,
+        "reliability": reliability(probs, labels),
+        "entropy_quantiles": [round(value, 6) for value in quantiles.tolist()],
+    }
+    run.write_json(EVALUATION, found)
+    return Evaluation(task, test, labels, prediction, ood, found)

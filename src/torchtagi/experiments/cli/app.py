@@ -10,16 +10,13 @@ import typer
 
 from torchtagi import __version__, distributed
 from torchtagi.experiments.cli.compare import compare, sweep
-from torchtagi.experiments.cli.evaluate import evaluate, report
-from torchtagi.experiments.cli.gan import gan
 from torchtagi.experiments.cli.generate import generate
 from torchtagi.experiments.cli.memory import keep_freed_memory
 from torchtagi.experiments.cli.predict import predict
 from torchtagi.experiments.cli.progress import Interrupted
-from torchtagi.experiments.cli.results import record, results
-from torchtagi.experiments.cli.stream import stream
-from torchtagi.experiments.cli.train import train
-from torchtagi.experiments.cli.uci import uci
+from torchtagi.experiments.cli.regression import stream, uci
+from torchtagi.experiments.cli.results import evaluate, record, report, results
+from torchtagi.experiments.cli.train import gan, train
 
 COMMANDS = (train, gan, evaluate, generate, predict, report, results, record, compare, sweep, uci, stream)
 EXPECTED = (ValueError, RuntimeError, OSError, ArithmeticError)

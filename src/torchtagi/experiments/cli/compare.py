@@ -11,21 +11,22 @@ import typer
 from rich.table import Table
 
 from torchtagi.checkpoint import write_atomically
-from torchtagi.experiments.baselines import METHODS, find_method
-from torchtagi.experiments.baselines.methods import Hyperparameters
+from torchtagi.experiments.baselines.methods import METHODS, Hyperparameters
 from torchtagi.experiments.classify.tasks import TASKS, find_task
 from torchtagi.experiments.cli import shared
-from torchtagi.experiments.cli.progress import Interrupted, interruptible
+from torchtagi.experiments.cli.progress import stoppable
 from torchtagi.experiments.cli.shared import console, new_table, number, print_json, split_names
-from torchtagi.experiments.compare import Runner, Stopped, Study, collect, collect_sweep
-from torchtagi.experiments.compare import compare as run_comparison
-from torchtagi.experiments.compare import sweep as run_sweep
-from torchtagi.experiments.compare.runner import COMPARISON, SWEEP, reading
-from torchtagi.experiments.compare.study import FEW, FEW_BATCH, MOST_EPOCHS, USUAL_EPOCHS, usual_epochs
+from torchtagi.experiments.compare.compare import collect
+from torchtagi.experiments.compare.compare import compare as run_comparison
+from torchtagi.experiments.compare.runner import Runner
+from torchtagi.experiments.compare.study import FEW, FEW_BATCH, MOST_EPOCHS, USUAL_EPOCHS, Study, usual_epochs
+from torchtagi.experiments.compare.sweep import collect_sweep
+from torchtagi.experiments.compare.sweep import sweep as run_sweep
 from torchtagi.experiments.compare.table import COLUMNS, COSTS, SCORES, cell, chosen_text, runs_of
+from torchtagi.experiments.data import find_named
 from torchtagi.experiments.report import comparison_plots, plots
 from torchtagi.experiments.report.measures import shown
-from torchtagi.experiments.runs.folder import Row
+from torchtagi.experiments.runs.folder import COMPARISON, SWEEP, Row, reading
 from torchtagi.fitting import EpochEnd, Step
 
 EPOCHS_HELP = f"{USUAL_EPOCHS} unless given; with --samples as many as show 30,000 images, {MOST_EPOCHS} at most."
@@ -78,7 +79,7 @@ def compare(
     else:
         with training(folder, COMPARISON, study, threads, quiet=as_json) as runner:
             chosen = parse_given(given or [])
-            content = run_comparison(runner, split_names(methods), range(seeds), chosen, tune, download=True)
+            content = run_comparison(runner, split_names(methods), range(seeds), chosen, tune)
     with reading(folder / COMPARISON):
         runs, study_row = runs_of(content), content["study"]
         errors = comparison_plots.stream_curves if study_row["stream"] else comparison_plots.error_curves
@@ -140,7 +141,7 @@ def parse_given(texts: list[str]) -> dict[str, Hyperparameters]:
         if not (equals and dot and name):
             raise ValueError(f"--set must be METHOD.NAME=VALUE, got {text!r}")
         if method != "tagi":
-            find_method(method)
+            find_named("method", method, METHODS)
         values = found.setdefault(method, {})
         try:
             values[name] = json.loads(value)
@@ -159,13 +160,8 @@ def training(folder: Path, file: str, study: Study, threads: int | None, quiet: 
             console.print(f"{name}: epoch {event.row['epoch']}, error {error}, NLL {nll}, {seconds} s")
         return bool(received)
 
-    with interruptible() as received:
-        try:
-            yield Runner(folder, file, study, threads or torch.get_num_threads(), watch)
-        except Stopped:
-            if not quiet:
-                console.print(f"stopped; the same command goes on in {folder}")
-            raise Interrupted(128 + received[0]) from None
+    with stoppable(folder, quiet) as received:
+        yield Runner(folder, file, study, threads or torch.get_num_threads(), watch)
 
 
 def score_table(title: str, content: Row, columns: tuple[str, ...]) -> Table:

@@ -8,7 +8,7 @@ import typer
 
 from torchtagi.checkpoint import write_atomically
 from torchtagi.experiments.cli.shared import RunFolder, console, number
-from torchtagi.experiments.gan.build import open_gan
+from torchtagi.experiments.gan.config import open_gan
 from torchtagi.experiments.gan.drawing import as_png, sheet
 from torchtagi.experiments.gan.request import code_of_digit, latent_grid, parse_classes, parse_numbers
 from torchtagi.experiments.gan.tasks import GAN_TASKS

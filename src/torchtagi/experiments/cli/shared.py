@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from torchtagi.experiments.jobs.table import Table as MeasuredTable
+from torchtagi.experiments.report.tables import Table as MeasuredTable
 from torchtagi.experiments.runs.folder import without_nan
 from torchtagi.nn.affine import PRECISIONS
 

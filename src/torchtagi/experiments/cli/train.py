@@ -1,4 +1,4 @@
-"""`tagi train`: a classifier of images."""
+"""`tagi train`, a classifier of images, and `tagi gan`."""
 
 from typing import Annotated
 
@@ -8,10 +8,10 @@ from torchtagi.experiments.classify.config import TrainConfig, configure
 from torchtagi.experiments.classify.tasks import TASKS
 from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.cli import shared
-from torchtagi.experiments.cli.progress import Kind, options_of
+from torchtagi.experiments.cli.progress import options_of, run_training
+from torchtagi.experiments.gan.config import METHODS, GanConfig, configure_gan
 from torchtagi.experiments.gan.tasks import GAN_TASKS
-from torchtagi.experiments.report.measures import EPOCH_COLUMNS
-from torchtagi.fitting import Step
+from torchtagi.experiments.gan.training import GanTraining
 
 ARCHITECTURES = "; ".join(f"{task.name}: {', '.join(task.networks)}" for task in TASKS.values())
 
@@ -50,9 +50,35 @@ def train(
     if task in GAN_TASKS:
         raise ValueError(f"{task} is a GAN: tagi gan {task}")
     config = configure(task, paper=paper, **given)
-    kind = Kind("train", Training, progress_state, EPOCH_COLUMNS["classifier"])
-    kind.run(config, task, given, out, resume, overwrite, report, shard)
+    run_training(Training, config, given, out, resume, overwrite, report, shard)
 
 
-def progress_state(step: Step) -> str:
-    return f"error {step.error:.2f} %  α {step.report['alpha']:.2f}"
+def gan(
+    task: Annotated[str, typer.Argument(help=f"One of {', '.join(GAN_TASKS)}.")],
+    paper: Annotated[bool | None, typer.Option("--paper", help="The paper's setting and its 50 epochs.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help=f"{' or '.join(METHODS)}, the same networks by backprop; tagi unless given.")
+    ] = None,
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            help="The classifier that reads generated digits: a `tagi train mnist` run, `quick` or `none`."
+        ),
+    ] = None,
+    epochs: shared.Epochs = None,
+    batch_size: shared.BatchSize = None,
+    seed: shared.Seed = None,
+    samples: shared.Samples = None,
+    test_samples: shared.TestSamples = None,
+    device: shared.Device = None,
+    threads: shared.Threads = None,
+    precision: shared.Precision = None,
+    out: shared.OutFolder = None,
+    resume: shared.Resume = False,
+    overwrite: shared.Overwrite = False,
+    report: shared.ReportPage = True,
+) -> None:
+    """Train a GAN without labels; Ctrl-C stops it cleanly, --resume continues it exactly."""
+    given = options_of(GanConfig, locals()) | ({"judge": None} if judge == "none" else {})
+    config = configure_gan(task, **given)
+    run_training(GanTraining, config, given, out, resume, overwrite, report)

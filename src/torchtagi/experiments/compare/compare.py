@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torchtagi import metrics
-from torchtagi.experiments.baselines import find_method
-from torchtagi.experiments.baselines.methods import Hyperparameters
+from torchtagi.experiments.baselines.methods import METHODS, Hyperparameters
 from torchtagi.experiments.classify.evaluation import evaluate, load_predictor
-from torchtagi.experiments.compare.runner import COMPARISON, Runner, read_study, reading
+from torchtagi.experiments.compare.runner import Runner, read_study
 from torchtagi.experiments.compare.study import method_of
 from torchtagi.experiments.compare.table import rows_of
 from torchtagi.experiments.compare.tuning import tune
-from torchtagi.experiments.runs.folder import Row, Run, RunError
+from torchtagi.experiments.data import find_named
+from torchtagi.experiments.runs.folder import COMPARISON, Row, Run, RunError, reading
 
 EPOCH_KEYS = ("epoch", "error", "nll", "ece", "train_error", "seconds", "train_curve")
 TIMED_IMAGES = 200
@@ -28,7 +28,6 @@ def compare(
     seeds: Sequence[int],
     given: Mapping[str, Hyperparameters] | None = None,
     tuned: bool = True,
-    download: bool = False,
 ) -> Row:
     """Do what is missing for `methods` and `seeds`, then collect. `Stopped` if the runner's watcher asks for it.
 
@@ -41,7 +40,7 @@ def compare(
         if method == "tagi" or method not in methods:
             why = "has no hyperparameters to set" if method == "tagi" else "is not compared"
             raise ValueError(f"hyperparameters are given for {method}, which {why}")
-        find_method(method).hyperparameters(values)
+        find_named("method", method, METHODS).hyperparameters(values)
     runner.open(entries={})
     for entry, known in collect(runner.folder)["entries"].items():
         before = known["hyperparameters"]
@@ -56,7 +55,7 @@ def compare(
             with runner.changing() as content:
                 content["entries"][entry] = known
         config = study.config(entry, seed, runner.threads, known["hyperparameters"])
-        runner.train(name, config, lambda run: measured(run, study.stream, download))
+        runner.train(name, config, lambda run: measured(run, study.stream))
 
     runner.share(jobs, work)
     return collect(runner.folder)
@@ -77,12 +76,12 @@ def choose(runner: Runner, entry: str, given: Mapping[str, Hyperparameters], tun
     return {**row, "hyperparameters": found["chosen"] or {}, "chosen_by": chosen_by, "tuning": found}
 
 
-def measured(run: Run, stream: bool, download: bool) -> Row:
+def measured(run: Run, stream: bool) -> Row:
     """The rows of its epochs, and the scores of the finished network. Only a stream keeps the course of its epoch;
     an epoch that was not measured has no scores."""
-    found = evaluate(run, download)
-    bins = metrics.reliability_bins(found.prediction.probs, found.labels)
-    predictor, images = load_predictor(run), found.test.images[:TIMED_IMAGES]
+    _, test, labels, prediction, _, found = evaluate(run)
+    bins = metrics.reliability_bins(prediction.probs, labels)
+    predictor, images = load_predictor(run), test.images[:TIMED_IMAGES]
     start = time.perf_counter()
     predictor.predict(images)
     spent = time.perf_counter() - start
@@ -90,9 +89,9 @@ def measured(run: Run, stream: bool, download: bool) -> Row:
     return {
         "epochs": [{key: row.get(key) for key in keys} for row in run.metrics()],
         "summary": {
-            "scores": found.scores,
-            "out_of_distribution": found.detection,
-            "out_of_distribution_note": found.note,
+            "scores": metrics.classification_scores(prediction.probs, labels),
+            "out_of_distribution": found["out_of_distribution"],
+            "out_of_distribution_note": found["out_of_distribution_note"],
             "reliability": {
                 "count": bins.counts.tolist(),
                 "confidence": bins.confidence.tolist(),

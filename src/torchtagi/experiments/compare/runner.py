@@ -15,29 +15,32 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import torch
 from filelock import FileLock
 
-import torchtagi
 from torchtagi.experiments import data
-from torchtagi.experiments.baselines import BaselineConfig
+from torchtagi.experiments.baselines.methods import BaselineConfig
 from torchtagi.experiments.classify.config import TrainConfig
 from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.compare.study import Study
-from torchtagi.experiments.runs.folder import CONFIG, BusyError, Row, Run, RunError, locked, read_json, write_json
+from torchtagi.experiments.runs.config import versions
+from torchtagi.experiments.runs.folder import (
+    CONFIG,
+    BusyError,
+    Row,
+    Run,
+    RunError,
+    Stopped,
+    locked,
+    read_json,
+    write_json,
+)
 from torchtagi.fitting import EpochEnd, Step
 
-COMPARISON, SWEEP = "comparison.json", "sweep.json"
-SAVE_SECONDS = 300.0  # no more than this is lost if the process is killed
 POLL_SECONDS = 1.0
 
 AnyConfig = TrainConfig | BaselineConfig
 Watch = Callable[[str, Step | EpochEnd | None], bool]
 """Gets a run's name and event, or None while another process is awaited; True asks for a stop at this moment."""
-
-
-class Stopped(Exception):
-    """The watcher asked for a stop; what was learned is in the checkpoint."""
 
 
 @dataclass
@@ -63,8 +66,7 @@ class Runner:
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.file_lock():
             if not (self.folder / self.file).is_file():
-                versions = {"torchtagi": torchtagi.__version__, "torch": str(torch.__version__)}
-                content = {"study": asked, "versions": versions, "runs": {}, **parts}
+                content = {"study": asked, "versions": versions(), "runs": {}, **parts}
                 write_json(self.folder / self.file, content)
             before = self.read()["study"]
         for name, value in asked.items():
@@ -114,15 +116,11 @@ class Runner:
     def train(self, name: str, config: AnyConfig, measure: Callable[[Run], Row]) -> None:
         """Train a run to its end and keep what is measured of it."""
         training = start_or_resume(self.folder / name, config, self.sets)
-        saved = time.monotonic()
         try:
             for event in training.events():
                 stop = self.watch(name, event)
-                if isinstance(event, EpochEnd):
-                    saved = time.monotonic()
-                elif stop or time.monotonic() - saved > SAVE_SECONDS:
+                if isinstance(event, Step) and (stop or event.save_due):
                     training.save()
-                    saved = time.monotonic()
                 if stop:
                     raise Stopped
             assert training.run is not None
@@ -154,15 +152,3 @@ def read_study(folder: Path, file: str) -> Row:
     if not all(isinstance(content.get(part), dict) for part in ("study", "runs")):
         raise RunError(f"{folder / file} is not a {file.removesuffix('.json')}'s: it must have a study and runs")
     return content
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """What was changed by hand into something that cannot be read is told in one line."""
-    try:
-        yield
-    except RunError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        why = f"{type(error).__name__}: {error}"
-        raise RunError(f"{path} cannot be read ({why}); was it changed by hand?") from error

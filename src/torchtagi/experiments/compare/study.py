@@ -8,11 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torchtagi.experiments.baselines import BaselineConfig, configure_baseline, find_method
-from torchtagi.experiments.baselines.config import BATCH_SIZE, FOLDS
-from torchtagi.experiments.baselines.methods import Hyperparameters
+from torchtagi.experiments.baselines.methods import (
+    BATCH_SIZE,
+    FOLDS,
+    METHODS,
+    BaselineConfig,
+    Hyperparameters,
+    configure_baseline,
+)
 from torchtagi.experiments.classify.config import TrainConfig, configure
 from torchtagi.experiments.classify.tasks import find_task
+from torchtagi.experiments.data import check_installed, find_each
 from torchtagi.experiments.runs.config import whole
 
 STREAM_BATCHES = (1, 16)
@@ -65,16 +71,10 @@ class Study:
         return f"{self.task}{network}-{'stream' if self.stream else f'{self.epochs}ep'}{size}"
 
     def entries(self, methods: Sequence[str]) -> list[str]:
-        for method in methods:
-            if method != "tagi":
-                find_method(method).check_installed()
-            if methods.count(method) > 1:
-                raise ValueError(f"method {method} is named twice")
-        if not methods:
-            raise ValueError("name at least one method")
-        if not self.stream:
-            return list(methods)
-        return [f"{method}-batch{size}" for method in methods for size in STREAM_BATCHES]
+        chosen = find_each("method", methods, {"tagi": None, **METHODS})
+        for name, method in chosen.items():
+            check_installed(name, method.package if method else None)
+        return [f"{name}-batch{size}" for name in chosen for size in STREAM_BATCHES] if self.stream else [*chosen]
 
     def batch_size(self, entry: str) -> int:
         """Images a step: in a stream the entry's own."""

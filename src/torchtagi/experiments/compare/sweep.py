@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torchtagi.experiments.baselines import find_method
-from torchtagi.experiments.compare.runner import SWEEP, AnyConfig, Runner, read_study, reading
-from torchtagi.experiments.runs.folder import Row
+from torchtagi.experiments.baselines.methods import METHODS
+from torchtagi.experiments.compare.runner import AnyConfig, Runner, read_study
+from torchtagi.experiments.runs.folder import SWEEP, Row, reading
 
 FACTORS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Of a baseline's default learning rate."""
@@ -37,14 +37,13 @@ def configs_of(runner: Runner, methods: Sequence[str], seed: int) -> dict[str, A
     found: dict[str, AnyConfig] = {}
     for method in study.entries(methods):
         if method == "tagi":
-            values = {f"tagi-noise/{name}": changes for name, changes in NOISES.items()}
-            for name, changes in values.items():
-                found[f"{name}/seed{seed}"] = study.config(method, seed, threads, **changes)
-            continue
-        usual = float(find_method(method).defaults["learning_rate"])
-        for rate in (float(f"{usual * factor:.3g}") for factor in FACTORS):
-            name = f"{method}-learning-rate/{rate:.3g}/seed{seed}"
-            found[name] = study.config(method, seed, threads, {"learning_rate": rate})
+            for name, changes in NOISES.items():
+                found[f"tagi-noise/{name}/seed{seed}"] = study.config(method, seed, threads, **changes)
+        else:
+            usual = float(METHODS[method].defaults["learning_rate"])
+            for rate in (float(f"{usual * factor:.3g}") for factor in FACTORS):
+                name = f"{method}-learning-rate/{rate:.3g}/seed{seed}"
+                found[name] = study.config(method, seed, threads, {"learning_rate": rate})
     return found
 
 

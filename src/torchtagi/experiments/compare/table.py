@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Mapping, Sequence
 
-from torchtagi.experiments.baselines import METHODS
+from torchtagi.experiments.baselines.methods import METHODS
 from torchtagi.experiments.compare.study import method_of
 from torchtagi.experiments.runs.folder import Row
 

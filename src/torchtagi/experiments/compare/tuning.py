@@ -11,8 +11,7 @@ of the very best, are then judged by three folds at least.
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
-from torchtagi.experiments.baselines import find_method
-from torchtagi.experiments.baselines.methods import Hyperparameters, Method, Value
+from torchtagi.experiments.baselines.methods import METHODS, Hyperparameters, Method, Value
 from torchtagi.experiments.compare.runner import Runner
 from torchtagi.experiments.compare.study import Study, method_of
 from torchtagi.experiments.runs.folder import Row
@@ -22,9 +21,9 @@ FINALISTS, FINAL_FOLDS = 3, 3
 
 def tune(runner: Runner, entry: str) -> Row:
     """What was tried and what was `chosen`, None if all diverged; trains what is missing."""
-    study, method = runner.study, find_method(method_of(entry))
+    study, method = runner.study, METHODS[method_of(entry)]
     if method.tuned_as:
-        entry, method = entry.replace(method.name, method.tuned_as, 1), find_method(method.tuned_as)
+        entry, method = entry.replace(method.name, method.tuned_as, 1), METHODS[method.tuned_as]
     cells = judged(runner, entry, method, method.grid, study.folds())
     first = ranked(cells, study)[:FINALISTS]
     finals: list[Row] = []

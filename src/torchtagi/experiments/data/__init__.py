@@ -6,13 +6,13 @@ from collections.abc import Callable
 from torchtagi.experiments.data.augmentation import augment_affine, augment_crop_flip, augment_shift
 from torchtagi.experiments.data.celeba import read_celeba
 from torchtagi.experiments.data.cifar import read_cifar10, read_tinyimagenet
-from torchtagi.experiments.data.files import DataError, Locations, Progress, find_named
+from torchtagi.experiments.data.files import DataError, Locations, check_installed, find_each, find_named
 from torchtagi.experiments.data.image_set import ImageSet, Preprocessing, Stored, TrainTest
 from torchtagi.experiments.data.mnist import read_fashion_mnist, read_mnist
-from torchtagi.experiments.data.uci import UCI_NAMES, RegressionSplit, load_uci, load_uci_rows
+from torchtagi.experiments.data.uci import UCI_SETS, RegressionSplit, load_uci, load_uci_rows
 
 __all__ = [
-    "UCI_NAMES",
+    "UCI_SETS",
     "DataError",
     "ImageSet",
     "Preprocessing",
@@ -21,6 +21,8 @@ __all__ = [
     "augment_affine",
     "augment_crop_flip",
     "augment_shift",
+    "check_installed",
+    "find_each",
     "find_named",
     "load",
     "load_train_test",
@@ -38,18 +40,13 @@ READERS: dict[str, tuple[Callable[[str, Locations], Stored], tuple[str, ...]]] =
 
 
 def load(
-    name: str,
-    split: str = "train",
-    preprocessing: Preprocessing | None = None,
-    download: bool = True,
-    progress: Progress | None = None,
+    name: str, split: str = "train", preprocessing: Preprocessing | None = None, download: bool = True
 ) -> ImageSet:
     """The set `name`, looked for in `$TAGI_DATA`, then in the cache folder.
 
     MNIST comes with the package. Fashion-MNIST and CIFAR-10 are downloaded when they are in neither place, unless
     `download=False` or `TAGI_OFFLINE=1` in the environment forbid it. CelebA and Tiny ImageNet have to be put there
-    by hand; a `DataError` says which file to get from where. `progress` is called with `(done, total)` during
-    downloads and conversions.
+    by hand; a `DataError` says which file to get from where.
 
     Images are preprocessed by their own training set's statistics (the same for every split) unless `preprocessing`
     brings another's: an out-of-distribution set goes through that of the set it is compared with.
@@ -57,12 +54,12 @@ def load(
     read, splits = find_named("data set", name, READERS)
     if split not in splits:
         raise ValueError(f"{name} has no split {split!r}; it has {', '.join(splits)}")
-    images, labels, classes, own = read(split, Locations.resolve(download, progress))
+    images, labels, classes, own = read(split, Locations.resolve(download))
     preprocessing = preprocessing or own
     return ImageSet(name, preprocessing.apply(images), labels, classes, preprocessing)
 
 
-def load_train_test(name: str, download: bool = True, progress: Progress | None = None) -> TrainTest:
+def load_train_test(name: str, download: bool = True) -> TrainTest:
     """Both halves of the set `name`, preprocessed by the training half's statistics."""
-    train, test = (load(name, split, download=download, progress=progress) for split in ("train", "test"))
+    train, test = (load(name, split, download=download) for split in ("train", "test"))
     return TrainTest(train, test)

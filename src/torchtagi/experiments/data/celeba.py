@@ -15,14 +15,22 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
-from torchtagi.experiments.data.files import SIDE, DataError, Locations, read_array, read_images, write_array
+from torchtagi.experiments.data.files import (
+    FOR_TERMINALS,
+    SIDE,
+    DataError,
+    Locations,
+    read_array,
+    read_images,
+    write_array,
+)
 from torchtagi.experiments.data.image_set import Preprocessing, Stored
 
 JPEGS, PARTITION = "img_align_celeba.zip", "list_eval_partition.txt"
 PARTS = {"train": 0, "validation": 1, "test": 2}
 SIZE, CROP = (178, 218), 148
-PROGRESS_EVERY = 1000
 
 
 def read_celeba(split: str, places: Locations) -> Stored:
@@ -60,20 +68,18 @@ def find_arrays(places: Locations) -> Path:
     if source is None:
         site = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
         raise places.missing("CelebA", f"download {JPEGS} and {PARTITION} from {site} and put both into {target}")
-    convert(source / "celeba" / JPEGS, target, places)
+    convert(source / "celeba" / JPEGS, target)
     return target
 
 
-def convert(source: Path, target: Path, places: Locations) -> None:
+def convert(source: Path, target: Path) -> None:
     """Write the arrays of the official images; `images.npy` comes last: whoever sees it sees the rest."""
     try:
         with zipfile.ZipFile(source) as archive:
             names = sorted(name for name in archive.namelist() if name.endswith(".jpg"))
             partition = read_partition(source.parent / PARTITION, names)
             images = np.empty((len(names), 3, SIDE, SIDE), np.uint8)
-            for index, name in enumerate(names):
-                if places.progress and index % PROGRESS_EVERY == 0:
-                    places.progress(index, len(names))
+            for index, name in enumerate(tqdm(names, "CelebA", **FOR_TERMINALS)):
                 images[index] = shrink(archive.read(name), name)
     except (zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{source} is not a complete zip file: {error}") from error

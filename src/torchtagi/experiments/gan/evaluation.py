@@ -9,22 +9,78 @@ neighbour_ratio, …       distances to the nearest training image
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from torchtagi.experiments import data
+from torchtagi.experiments.baselines.methods import configure_baseline
+from torchtagi.experiments.classify.evaluation import load_model
+from torchtagi.experiments.classify.training import Training
 from torchtagi.experiments.data.cifar import CIFAR10_PREPROCESSING
-from torchtagi.experiments.gan.build import open_gan
-from torchtagi.experiments.gan.config import GanConfig
-from torchtagi.experiments.gan.judge import Judge, find_judge, judge_from_run
+from torchtagi.experiments.gan.config import GanConfig, open_gan
 from torchtagi.experiments.gan.measures import code_effects, code_measures, copying, frechet_distance
-from torchtagi.experiments.gan.model import Gan
-from torchtagi.experiments.runs.folder import EVALUATION, Run
+from torchtagi.experiments.gan.model import Gan, mean_of
+from torchtagi.experiments.runs.folder import EVALUATION, Run, RunError
+from torchtagi.model import PREDICTION_BATCH
+from torchtagi.prediction import ClassPrediction
 
 MEASURE_SEED = 11  # every epoch and every run is measured at the same latent points
 DRAWN = 2000
 NEIGHBOURS = 200  # generated and held-out images whose nearest training image is looked for
+QUICK_SEED = 2021  # the judge is the same for every run that is compared
+
+
+# ---- the judge, a classifier that never saw a generated image ------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What predicts with `net`, whose layers but the last give features."""
+
+    net: nn.Sequential
+    predict: Callable[[Tensor], ClassPrediction]
+    name: str
+
+    @torch.no_grad()
+    def features(self, images: Tensor) -> Tensor:
+        """(n, f)"""
+        parts = images.to(memory_format=torch.channels_last).split(PREDICTION_BATCH)
+        return torch.cat([mean_of(self.net[:-1](x)) for x in parts])
+
+
+def find_judge(name: str, train: data.ImageSet) -> Judge:
+    """`quick`, or the classifier of that run folder."""
+    return quick_judge(train.to("cpu")) if name == "quick" else judge_from_run(name, "mnist")
+
+
+def judge_from_run(folder: str, task: str) -> Judge:
+    """The classifier of a `tagi train` run: any can be a judge."""
+    run = Run.open(folder)
+    if run.config["task"] != task:
+        raise RunError(f"{folder} was trained on {run.config['task']}: the judge here needs a {task} run")
+    model = load_model(run)
+    if not isinstance(model.predicting, nn.Sequential):
+        raise RunError(f"{folder}: a judge needs a network of layers in sequence, to take its features from")
+    return Judge(model.predicting, model.predict, folder)
+
+
+def quick_judge(train: data.ImageSet, batch_size: int = 64) -> Judge:
+    """The paper's CNN as an ordinary network, by an epoch of Adam, in half a minute; leaves the global random state
+    as it was."""
+    values = {"learning_rate": 2e-3, "schedule": "cosine"}
+    length = {"epochs": 1, "batch_size": batch_size, "test_samples": 1}
+    config = configure_baseline("mnist", "adam", None, values, seed=QUICK_SEED, **length)
+    with torch.random.fork_rng(devices=[]):
+        training = Training(config, sets=data.TrainTest(train, train))
+        for _ in training.events():
+            pass
+    return Judge(training.learner.net.eval(), training.learner.predict, "cnn by Adam, 1 epoch")
+
+
+# ---- measures ------------------------------------------------------------------------------------------------
 
 
 def measure(
@@ -68,9 +124,9 @@ def evaluate_gan(
     say = progress or (lambda message: None)
     config = GanConfig.from_json(run.config)
     gan, _ = open_gan(run)
-    say(f"loading {config.kind.data}")
-    sets = data.load_train_test(config.kind.data)
-    train, test = sets.train.subset(slice(config.samples)), sets.test.subset(slice(config.test_samples))
+    say(f"loading {config.data}")
+    sets = config.split(data.load_train_test(config.data))
+    train, test = sets.train, sets.test
     judge, features, name = None, None, "its own Dnet"
     if config.kind.has_digits:
         judge = find_judge(judge_folder or config.judge or "quick", train)

@@ -9,34 +9,24 @@ from typing import Any
 import torch
 
 from torchtagi import checkpoint
-from torchtagi.experiments import data
 from torchtagi.experiments.gan import drawing
-from torchtagi.experiments.gan.build import build_gan, restore_gan
-from torchtagi.experiments.gan.config import GanConfig
-from torchtagi.experiments.gan.evaluation import measure
-from torchtagi.experiments.gan.judge import find_judge
-from torchtagi.experiments.runs.config import check_device
+from torchtagi.experiments.gan.config import build_gan, restore_gan
+from torchtagi.experiments.gan.evaluation import find_judge, measure
 from torchtagi.experiments.runs.folder import Row, Run
 from torchtagi.experiments.runs.training import EpochLearner, RunTraining
-from torchtagi.fitting import Batches, epoch_order
+from torchtagi.fitting import epoch_order
 
 
 class GanTraining(EpochLearner, RunTraining):
-    """A run under way, and what learns in it. It sets torch's number of threads and seeds torch's global generator,
-    because results depend on both."""
+    """A run under way, and what learns in it."""
 
-    def __init__(self, config: GanConfig, run: Run | None = None, sets: data.TrainTest | None = None) -> None:
-        check_device(config.device)
-        self.config, self.run = config, run
-        sets = sets or data.load_train_test(config.kind.data)
-        torch.set_num_threads(config.threads)
-        self.train = sets.train.subset(slice(config.samples)).to(config.device, torch.channels_last)
-        self.test = sets.test.subset(slice(config.test_samples)).to("cpu", torch.channels_last)
-        self.judge = None if config.judge is None else find_judge(config.judge, self.train)
-        self.gan = build_gan(config)
-        rows = torch.arange(len(self.train))
-        super().__init__(self, Batches((self.train.images, rows), config.batch_size, config.seed), config.epochs)
-        self.validate = lambda epoch: measure(self.gan, self.test, self.judge)
+    def new_learner(self) -> Any:
+        self.judge = None if self.config.judge is None else find_judge(self.config.judge, self.train)
+        self.gan = build_gan(self.config)
+        return self
+
+    def measured(self, epoch: int) -> Row:
+        return measure(self.gan, self.test, self.judge)
 
     def load_checkpoint(self, run: Run) -> Row:
         extra = restore_gan(run, self.gan)

@@ -5,7 +5,7 @@ ordinary one that backprop trains. "Pooling" in the paper's tables is average po
 the nodes of the ten-class tree; an ordinary network has its classes instead.
 """
 
-from types import ModuleType
+from typing import Any
 
 from torch import nn as torch_nn
 
@@ -13,15 +13,9 @@ import torchtagi.nn
 from torchtagi.nn import Residual
 
 
-def in_sequence(layers: ModuleType, *parts: torch_nn.Module) -> torch_nn.Sequential:
-    net: torch_nn.Sequential = layers.Sequential(*parts)
-    return net
-
-
-def mnist_cnn(outputs: int = 11, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
+def mnist_cnn(outputs: int = 11, *, layers: Any = torchtagi.nn) -> Any:
     """32-64 convolutions and 150 units for 1×28×28 images (Appendix B.1.1)."""
-    return in_sequence(
-        layers,
+    return layers.Sequential(
         layers.Conv2d(1, 32, 4, padding=1),
         layers.ReLU(),
         layers.AvgPool2d(3, 2),
@@ -35,7 +29,7 @@ def mnist_cnn(outputs: int = 11, *, layers: ModuleType = torchtagi.nn) -> torch_
     )
 
 
-def cifar_3conv(outputs: int = 11, norm: str = "none", *, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
+def cifar_3conv(outputs: int = 11, norm: str = "none", *, layers: Any = torchtagi.nn) -> Any:
     """32-32-64 convolutions and 64 units for 3×32×32 images (Appendix B.1.2); `norm`, after each convolution's ReLU
     as in the authors' networks, is `none`, `layer` or `batch`."""
     if norm not in ("none", "layer", "batch"):
@@ -49,10 +43,10 @@ def cifar_3conv(outputs: int = 11, norm: str = "none", *, layers: ModuleType = t
             parts.append(layers.BatchNorm2d(channels, affine=False))
         parts.append(layers.AvgPool2d(3, 2, padding=1))
     parts += [layers.Flatten(), layers.Linear(64 * 4 * 4, 64), layers.ReLU(), layers.Linear(64, outputs)]
-    return in_sequence(layers, *parts)
+    return layers.Sequential(*parts)
 
 
-def resnet18(outputs: int = 11, width: int = 64, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
+def resnet18(outputs: int = 11, width: int = 64, *, layers: Any = torchtagi.nn) -> Any:
     """The usual CIFAR ResNet18: four stages of two blocks, `width` to 8·`width` channels; half of it with 32. Each
     convolution is followed by ReLU and then batch norm, the authors' order."""
 
@@ -69,4 +63,4 @@ def resnet18(outputs: int = 11, width: int = 64, *, layers: ModuleType = torchta
             shortcut = layers.Sequential(*convolved(channels_in, channels, 1, stride))
         parts.append(Residual(body, shortcut))
         channels_in = channels
-    return in_sequence(layers, *parts, layers.AvgPool2d(4), layers.Flatten(), layers.Linear(channels_in, outputs))
+    return layers.Sequential(*parts, layers.AvgPool2d(4), layers.Flatten(), layers.Linear(channels_in, outputs))

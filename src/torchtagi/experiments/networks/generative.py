@@ -9,12 +9,11 @@ classifiers, `layers=torch.nn` builds the ordinary twin that backprop trains.
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from types import ModuleType
+from typing import Any
 
 from torch import nn as torch_nn
 
 import torchtagi.nn
-from torchtagi.experiments.networks.classifiers import in_sequence
 
 LEAK = 0.2  # Appendix B's leaky rate
 
@@ -25,8 +24,8 @@ def dnet(
     features: int,
     *,
     use_running: bool = False,
-    layers: ModuleType = torchtagi.nn,
-) -> torch_nn.Sequential:
+    layers: Any = torchtagi.nn,
+) -> Any:
     """Images → features: convolution, leaky ReLU, batch norm and average pooling to half the size for each of
     `channels` but the first, the images' own; the last of them have `side`² pixels.
 
@@ -43,29 +42,27 @@ def dnet(
             layers.AvgPool2d(3, 2, padding=1),
         ]
     last = layers.Linear(channels[-1] * side**2, features)
-    return in_sequence(layers, *parts, layers.Flatten(), last, layers.LeakyReLU(LEAK))
+    return layers.Sequential(*parts, layers.Flatten(), last, layers.LeakyReLU(LEAK))
 
 
-def pnet(features: int, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
+def pnet(features: int, *, layers: Any = torchtagi.nn) -> Any:
     """Features → real (−1) or generated (+1)."""
-    return in_sequence(layers, layers.Linear(features, 1))
+    return layers.Sequential(layers.Linear(features, 1))
 
 
-def qnet(features: int, hidden: int, outputs: int, *, layers: ModuleType = torchtagi.nn) -> torch_nn.Sequential:
+def qnet(features: int, hidden: int, outputs: int, *, layers: Any = torchtagi.nn) -> Any:
     """Features → the codes: the nodes of each category's tree, then the continuous ones."""
-    return in_sequence(layers, layers.Linear(features, hidden), layers.ReLU(), layers.Linear(hidden, outputs))
+    return layers.Sequential(layers.Linear(features, hidden), layers.ReLU(), layers.Linear(hidden, outputs))
 
 
-def gnet(
-    side: int, convolutions: Sequence[tuple[int, int]], inputs: int, *, layers: ModuleType = torchtagi.nn
-) -> torch_nn.Sequential:
+def gnet(side: int, convolutions: Sequence[tuple[int, int]], inputs: int, *, layers: Any = torchtagi.nn) -> Any:
     """Noise and codes → images, by 64 maps of `side`² and transposed convolutions of (channels, stride)."""
     before = 64
     parts = [layers.Linear(inputs, before * side**2), layers.ReLU(), layers.Unflatten(1, (before, side, side))]
     for channels, stride in convolutions:
         parts += [layers.ConvTranspose2d(before, channels, 3, stride, 1, stride - 1), layers.ReLU()]
         before = channels
-    return in_sequence(layers, *parts[:-1])
+    return layers.Sequential(*parts[:-1])
 
 
 mnist_dnet = partial(dnet, (1, 32, 64), 7, 512)

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from torchtagi.experiments.baselines import METHODS
+from torchtagi.experiments.baselines.methods import METHODS
 from torchtagi.experiments.compare.study import method_of
 from torchtagi.experiments.compare.sweep import AXES
 from torchtagi.experiments.report.plots import MAIN, PALETTE, Figure, Panel, Points, course, line_figure

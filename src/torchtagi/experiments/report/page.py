@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from torchtagi.experiments import data
-from torchtagi.experiments.baselines import METHODS
+from torchtagi.experiments.baselines.methods import METHODS
 from torchtagi.experiments.classify.config import TrainConfig
 from torchtagi.experiments.classify.evaluation import Evaluation, evaluate, load_model
 from torchtagi.experiments.classify.training import Training
-from torchtagi.experiments.gan.build import open_gan
+from torchtagi.experiments.gan.config import open_gan
 from torchtagi.experiments.gan.drawing import STRIP, as_png, sample_sheet_latents, sheet
 from torchtagi.experiments.gan.latent import Latents
 from torchtagi.experiments.gan.request import code_of_digit, latent_grid
@@ -47,15 +47,15 @@ def write_report(run: Run, download: bool = False, progress: Say | None = None) 
 def classifier_parts(run: Run, rows: list[Row], download: bool, say: Say) -> Iterable[str]:
     evaluation = evaluate(run, download, say)
     say("drawing")
-    prediction, last, thing, by_tagi = evaluation.prediction, rows[-1], evaluation.task.thing, run.method == "tagi"
+    task, test, labels, prediction, _, found = evaluation
+    last, thing, by_tagi = rows[-1], task.thing, run.method == "tagi"
     weights = run.config.get("parameters")
     how = "closed-form Gaussian inference (TAGI)" if by_tagi else METHODS[run.method].title
     yield lead(
         f"{measures.epochs(len(rows))} of {how}, {f'{weights:,}' if isinstance(weights, int) else '–'} weights"
-        f"{', each with a mean and a variance' * by_tagi}; measured on {len(evaluation.labels):,} test {thing}s."
+        f"{', each with a mean and a variance' * by_tagi}; measured on {len(test):,} test {thing}s."
     )
-    scores = {**evaluation.scores, "samples_per_second": last.get("samples_per_second")}
-    yield html.cards(measures.described(run, scores))
+    yield html.cards(measures.described(run, {**found, "samples_per_second": last.get("samples_per_second")}))
     text = "The training error is that on each batch before it was learned. "
     text += (
         "There is no learning rate; α is the mean fraction of the messages applied."
@@ -68,20 +68,20 @@ def classifier_parts(run: Run, rows: list[Row], download: bool, say: Say) -> Ite
         "Can its probabilities be trusted?",
         "On the diagonal, of the answers given with 80 % confidence 80 % are right. "
         "Bars show one standard error: they are long where images are few.",
-        drawn(run, "reliability", "accuracy against confidence", plots.reliability(evaluation.reliability())),
+        drawn(run, "reliability", "accuracy against confidence", plots.reliability(found["reliability"])),
     )
     yield html.section(
         f"The most uncertain {thing}s",
         "With the truth and the two likeliest answers; in orange where the first is wrong.",
         gallery(evaluation, prediction.entropy),
     )
-    wrong = prediction.labels != evaluation.labels
+    wrong = prediction.labels != labels
     yield html.section(
         "Confidently wrong",
         "The errors made with most confidence; some of them may be the label's.",
         gallery(evaluation, prediction.confidence, wrong) if wrong.any() else "<p>There is not a single error.</p>",
     )
-    confusion = html.confusion_table(evaluation.test.classes, evaluation.confusion.tolist())
+    confusion = html.confusion_table(test.classes, found["confusion"])
     yield html.section("What is taken for what", "Rows: the truth. Columns: the answer.", confusion)
     yield detection_section(run, evaluation)
     if by_tagi:
@@ -147,7 +147,7 @@ def drawn(run: Run, name: str, alt: str, figure: plots.Figure) -> str:
 
 def learned(run: Run, rows: list[Row], text: str, curves: plots.Figure) -> str:
     figure = drawn(run, "learning", "measures by epoch", curves)
-    table = epoch_table(rows, measures.EPOCH_COLUMNS[measures.kind_of(run)])
+    table = epoch_table(rows, measures.EPOCH_COLUMNS[measures.kind_of(run.config["task"])])
     return html.section("How it learned", text, figure, table)
 
 
@@ -177,7 +177,7 @@ def gallery(evaluation: Evaluation, order: Tensor, among: Tensor | None = None) 
 
 def detection_section(run: Run, evaluation: Evaluation) -> str:
     title, task = "Does it notice what it has never seen?", evaluation.task
-    if evaluation.detection is None or evaluation.ood is None:
+    if evaluation.ood is None:
         # `note` names the address to fetch it from, which has no place in a page that needs no network
         return html.section(
             title,
@@ -191,7 +191,7 @@ def detection_section(run: Run, evaluation: Evaluation) -> str:
         f"Images of {task.ood}, which are out of its distribution, against its own test set: by which measure of "
         "uncertainty can they be told apart, and how well?",
         drawn(run, "ood", "histograms of the predictions' entropy", figure),
-        html.table(["measure", "AUROC", flagged], detection_rows(evaluation.detection)),
+        html.table(["measure", "AUROC", flagged], detection_rows(evaluation.found["out_of_distribution"])),
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import platform
 import subprocess
+from abc import abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +17,7 @@ import numpy as np
 import torch
 
 import torchtagi
-from torchtagi.experiments import data
+from torchtagi.experiments.data import TrainTest
 from torchtagi.experiments.runs.folder import Row, RunError
 from torchtagi.fitting import epoch_order
 
@@ -43,15 +45,22 @@ class RunConfig:
         return f"{self.task}-{self.network}-{self.setting}-seed{self.seed}"
 
     @property
+    def data(self) -> str:
+        """The name of its data set."""
+        return self.task
+
+    def split(self, sets: TrainTest) -> TrainTest:
+        """What is learned and what it is measured on: as much of the two halves as was asked for."""
+        return TrainTest(sets.train.subset(slice(self.samples)), sets.test.subset(slice(self.test_samples)))
+
+    @property
     def open_ended(self) -> bool:
         """Whether a run may be continued beyond the epochs first asked for."""
         return True
 
     def as_json(self) -> Row:
         """What config.json says: the configuration and the versions at work."""
-        versions = {"torchtagi": torchtagi.__version__, "torch": str(torch.__version__), "numpy": np.__version__}
-        versions |= {"python": platform.python_version(), **source()}
-        return {**dataclasses.asdict(self), "versions": versions}
+        return {**dataclasses.asdict(self), "versions": versions()}
 
     @classmethod
     def from_json(cls, content: Row) -> Self:
@@ -84,13 +93,19 @@ class ClassifierConfig(RunConfig):
     augment: bool = True
     """Images are varied at random."""
 
-    def split(self, sets: data.TrainTest) -> data.TrainTest:
-        """What is learned and what it is measured on: as much of the two halves as was asked for. Few training
-        images are drawn by the seed, the same for every method."""
-        train = sets.train
-        if self.samples is not None:
-            train = train.subset(epoch_order(len(train), self.seed, -1)[: self.samples])
-        return data.TrainTest(train, sets.test.subset(slice(self.test_samples)))
+    def split(self, sets: TrainTest) -> TrainTest:
+        """Few training images are drawn by the seed, the same for every method."""
+        train, test = sets.train, super().split(sets).test
+        few = slice(None) if self.samples is None else epoch_order(len(train), self.seed, -1)[: self.samples]
+        return TrainTest(train.subset(few), test)
+
+    @abstractmethod
+    def weights(self) -> int:
+        """How many the network has."""
+
+    def as_json(self) -> Row:
+        with torch.device("meta"):  # draws nothing from anybody's generator
+            return {**super().as_json(), "parameters": self.weights()}
 
 
 IN_NAME = {"batch_size": "batch", "samples": "samples", "test_samples": "test", "noise": "noise"}
@@ -128,16 +143,18 @@ def check_device(name: str) -> None:
 
 
 @cache
-def source() -> dict[str, str]:
-    """The commit of a checkout that runs from its own source; of an installed package its version says enough."""
+def versions() -> dict[str, str]:
+    """What is at work: of a checkout that runs from its own source the commit too; of an installed package its
+    version says enough."""
+    known = {"torchtagi": torchtagi.__version__, "torch": str(torch.__version__), "numpy": np.__version__}
+    known["python"] = platform.python_version()
     package = Path(torchtagi.__file__).parent
 
     def git(*arguments: str) -> str:
         asked = ["git", "-C", str(package), *arguments]
         return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
 
-    try:
-        own = Path(git("rev-parse", "--show-toplevel")) / "src" / "torchtagi" == package
-        return {"commit": git("describe", "--always", "--dirty", "--exclude=*")} if own else {}
-    except (OSError, subprocess.CalledProcessError):  # no git, no checkout
-        return {}
+    with suppress(OSError, subprocess.CalledProcessError):  # no git, no checkout
+        if Path(git("rev-parse", "--show-toplevel")) / "src" / "torchtagi" == package:
+            known["commit"] = git("describe", "--always", "--dirty", "--exclude=*")
+    return known

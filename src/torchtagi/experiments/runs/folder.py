@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 from torchtagi.checkpoint import write_atomically
 
 CONFIG, METRICS, CHECKPOINT = "config.json", "metrics.jsonl", "checkpoint.safetensors"
-STUDY = "comparison.json"  # of a comparison, a folder of runs
+COMPARISON, SWEEP = "comparison.json", "sweep.json"  # of studies, folders of runs
 EVALUATION, PLOTS, REPORT = "evaluation.json", "plots", "report.html"
 IDENTITY = ("task", "network", "setting", "seed")
 
@@ -39,6 +39,10 @@ class RunError(ValueError):
 
 class BusyError(RunError):
     """A folder that another process holds."""
+
+
+class Stopped(Exception):
+    """A stop was asked for; what was learned or measured is in the folder."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +204,7 @@ def recorded(results: str | Path) -> list[Run]:
     results = Path(results)
     if not results.is_dir():
         raise RunError(f"there is no folder {results}")
-    compared = {path.parent for path in results.glob(f"**/{STUDY}")} - {results}
+    compared = {path.parent for path in results.glob(f"**/{COMPARISON}")} - {results}
     found = [path.parent for path in results.glob(f"**/{CONFIG}") if (path.parent / METRICS).is_file()]
     return [Run.open(folder) for folder in sorted(found) if compared.isdisjoint(folder.parents)]
 
@@ -213,6 +217,18 @@ def result_rows(runs: Iterable[Run]) -> list[Row]:
         for row in run.metrics():
             rows.append({**identity, **{k: v for k, v in row.items() if not isinstance(v, list | dict)}})
     return rows
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """What was changed by hand into something that cannot be read is told in one line."""
+    try:
+        yield
+    except RunError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise RunError(f"{path} cannot be read ({why}); was it changed by hand?") from error
 
 
 def read_text(path: Path) -> str:

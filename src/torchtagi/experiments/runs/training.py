@@ -12,10 +12,13 @@ from abc import abstractmethod
 from dataclasses import asdict, replace
 from typing import Any, Self
 
+import torch
+
+from torchtagi import distributed
 from torchtagi.checkpoint import CheckpointError
 from torchtagi.distributed import Group
 from torchtagi.experiments import data
-from torchtagi.experiments.runs.config import RunConfig
+from torchtagi.experiments.runs.config import RunConfig, check_device
 from torchtagi.experiments.runs.folder import Row, Run, RunError
 from torchtagi.fitting import Batches, Fit
 
@@ -44,9 +47,24 @@ class EpochLearner:
 class RunTraining(Fit):
     """What the trainings of classifiers and GANs share."""
 
-    config: Any
-    run: Run | None
-    train: data.ImageSet
+    def __init__(self, config: Any, run: Run | None = None, sets: data.TrainTest | None = None) -> None:
+        """Sets torch's number of threads and seeds torch's global generator: results depend on both."""
+        check_device(config.device)
+        self.config, self.run = config, run
+        sets = config.split(sets or data.load_train_test(config.data))
+        torch.set_num_threads(config.threads)
+        self.train, self.test = (half.to(config.device, torch.channels_last) for half in (sets.train, sets.test))
+        targets = torch.arange(len(self.train)) if self.train.labels is None else self.train.labels
+        batches = Batches((self.train.images, targets), config.batch_size, config.seed)
+        group = distributed.everybody()
+        super().__init__(self.new_learner(), batches, config.epochs, None, self.measured, group)
+
+    @abstractmethod
+    def new_learner(self) -> Any: ...
+
+    @abstractmethod
+    def measured(self, epoch: int) -> Row:
+        """What an epoch's row says of the test set, if anything."""
 
     @abstractmethod
     def load_checkpoint(self, run: Run) -> Row:
@@ -67,8 +85,7 @@ class RunTraining(Fit):
             if asked[name] != value and not (name == "epochs" and before.open_ended):
                 raise RunError(f"{run.folder} was started with {name.replace('_', ' ')} {value}, not {asked[name]}")
         run.clear_leftovers()
-        make: Any = cls  # each kind of training is made of these three
-        training: Self = make(config, run, sets)
+        training = cls(config, run, sets)
         if run.checkpoint.is_file():
             extra = training.load_checkpoint(run)
             try:

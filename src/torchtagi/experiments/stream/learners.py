@@ -1,9 +1,8 @@
 """What is compared: each predicts a row's target, and is then told it."""
 
-import importlib.util
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +13,6 @@ from torchtagi.regressor import Regressor
 from torchtagi.standardising import Standardiser
 
 HIDDEN = 50
-HORIZON = 300  # where one is given
 TUNED_ON = 500  # rows
 NOISE_ROWS = 300  # a running noise variance is that of about the last so many errors
 
@@ -34,7 +32,7 @@ class Tagi(Learner):
     """`Regressor` as it is, but for its horizon."""
 
     def __init__(self, features: int, horizon: float | str | None) -> None:
-        self.model = Regressor(perceptron(features, HIDDEN, depth=1), horizon=horizon)
+        self.model = Regressor(perceptron(features, HIDDEN), horizon=horizon)
 
     def predict(self, x: Tensor) -> tuple[float, float]:
         prediction = self.model.predict(x)
@@ -78,7 +76,7 @@ class ByGradient(PointLearner):
 
     def __init__(self, features: int, optimizer: Callable[..., torch.optim.Optimizer], rate: float) -> None:
         super().__init__()
-        self.net: nn.Module = perceptron(features, HIDDEN, depth=1)
+        self.net: nn.Module = perceptron(features, HIDDEN)
         self.optimizer = optimizer(self.net.parameters(), lr=rate)
 
     @torch.no_grad()
@@ -112,8 +110,8 @@ class Linear(PointLearner):
 class Tuned(Learner):
     """Of several learners that all learn the first rows, from then on the one that has erred least."""
 
-    def __init__(self, learners: list[Learner]) -> None:
-        self.left, self.errors, self.rows = learners, [0.0] * len(learners), 0
+    def __init__(self, learners: Sequence[Learner]) -> None:
+        self.left, self.errors, self.rows = list(learners), [0.0] * len(learners), 0
 
     def best(self) -> int:
         return min(range(len(self.left)), key=lambda number: self.errors[number])
@@ -133,25 +131,19 @@ class Tuned(Learner):
             self.left, self.errors = [self.left[best]], [0.0]
 
 
-GRIDS: Mapping[str, tuple[float, ...]] = {
+LEARNERS: Mapping[str, Any] = {
+    "tagi": None,
+    "tagi-300": 300,
+    "tagi-auto": "auto",
     "sgd": (0.003, 0.01, 0.03, 0.1),
     "adam": (0.001, 0.003, 0.01, 0.03),
     "linear": (0.001, 0.003, 0.01, 0.03),
 }
-HORIZONS: Mapping[str, float | str | None] = {"tagi": None, "tagi-300": HORIZON, "tagi-auto": "auto"}
-LEARNERS = (*HORIZONS, *GRIDS)
+"""TAGI by its horizon, others by the rates that they choose between."""
+OPTIMIZERS: Mapping[str, Any] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 
 
-def check_installed(name: str) -> None:
-    if name == "linear" and importlib.util.find_spec("sklearn") is None:
-        raise ValueError("linear needs scikit-learn: pip install 'torchtagi[sklearn]', or leave it out")
-
-
-def new_learner(name: str, features: int) -> Learner:
-    if name in HORIZONS:
-        return Tagi(features, HORIZONS[name])
-    if name == "linear":
-        return Tuned([Linear(features, rate) for rate in GRIDS[name]])
-    optimizer: Any = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[name]
-    learners: list[Learner] = [ByGradient(features, optimizer, rate) for rate in GRIDS[name]]
-    return Tuned(learners)
+def new_learner(name: str, features: int, setting: Any) -> Learner:
+    if name in OPTIMIZERS:
+        return Tuned([ByGradient(features, OPTIMIZERS[name], rate) for rate in setting])
+    return Tuned([Linear(features, rate) for rate in setting]) if name == "linear" else Tagi(features, setting)

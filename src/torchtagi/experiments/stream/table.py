@@ -3,14 +3,12 @@
 import statistics
 from collections.abc import Sequence
 
-from torchtagi.experiments.jobs.table import Cell, Table
 from torchtagi.experiments.report.plots import MAIN, PALETTE, Figure, new_figure
+from torchtagi.experiments.report.tables import LABELS, NOTHING, SIGNS, Cell, Table, compared
 from torchtagi.experiments.runs.folder import Row
 from torchtagi.experiments.stream.learners import LEARNERS
-from torchtagi.experiments.stream.streams import STREAMS
+from torchtagi.experiments.stream.runner import STREAMS
 
-SIGNS = {"rmse": -1, "log_likelihood": 1}  # what is large is good, or bad
-LABELS = {"rmse": "RMSE", "log_likelihood": "log-likelihood"}
 COLOURS = dict(zip(LEARNERS, (PALETTE[4], PALETTE[1], MAIN, PALETTE[2], PALETTE[0], PALETTE[6]), strict=True))
 
 
@@ -24,29 +22,26 @@ def streams_of(rows: Sequence[Row]) -> list[str]:
 
 def tables(rows: Sequence[Row]) -> list[Table]:
     """Means over the seeds, a table a measure."""
-    return [table_of(rows, measure) for measure in LABELS]
+    return [table_of(rows, measure) for measure in SIGNS]
 
 
 def table_of(rows: Sequence[Row], measure: str) -> Table:
-    streams, sign = streams_of(rows), SIGNS[measure]
-    known = {(stream, method): of(rows, stream, method) for stream in streams for method in LEARNERS}
-    means = {key: statistics.fmean(float(row[measure]) for row in own) for key, own in known.items() if own}
-    lines = []
-    for method in LEARNERS:
-        cells = []
-        for stream in streams:
-            mean = means.get((stream, method))
-            rest = [value for (name, _), value in means.items() if name == stream]
-            best = mean is not None and sign * mean == max(sign * value for value in rest)
-            cells.append(Cell("–") if mean is None else Cell(shown(mean), best))
-        if any(own for (_, name), own in known.items() if name == method):
-            lines.append([Cell(method), *cells])
-    return Table(LABELS[measure], ["method", *streams], lines)
+    columns = {}
+    for stream in streams_of(rows):
+        values = {method: [float(row[measure]) for row in of(rows, stream, method)] for method in LEARNERS}
+        means = {method: statistics.fmean(own) for method, own in values.items() if own}
+        columns[stream] = compared({method: shown(mean) for method, mean in means.items()}, means, measure)
+    lines = [
+        [Cell(method), *(cells.get(method, NOTHING) for cells in columns.values())]
+        for method in LEARNERS
+        if any(method in cells for cells in columns.values())
+    ]
+    return Table(LABELS[measure], ["method", *columns], lines)
 
 
 def shown(value: float) -> str:
     """Three significant digits of what is small."""
-    return f"{value:.{2 if abs(value) >= 1 else 3}f}".replace("-", "−")
+    return f"{value:.{2 if abs(value) >= 1 else 3}f}"
 
 
 def figure(rows: Sequence[Row]) -> Figure:

@@ -7,17 +7,14 @@ import time
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import torch
 
-import torchtagi
 from torchtagi import metrics
-from torchtagi.experiments.data import RegressionSplit, find_named, load_uci
+from torchtagi.experiments.data import UCI_SETS, RegressionSplit, check_installed, find_each, load_uci
+from torchtagi.experiments.runs.config import versions
 from torchtagi.experiments.runs.folder import Row
-from torchtagi.experiments.uci.methods import METHODS
-from torchtagi.experiments.uci.problem import Problem
-from torchtagi.experiments.uci.published import SETS
+from torchtagi.experiments.uci.methods import METHODS, Problem
 from torchtagi.fitting import epoch_order
 
 SPLITS = "splits.jsonl"
@@ -32,8 +29,7 @@ class Job:
     set: str
     method: str
     split: int
-    setting: Any
-    """An instance of a dataclass; its fields are numbers and texts."""
+    setting: Row
     validation: bool = False
     """Whether it is measured on a part of the training part, and the test part is left alone."""
 
@@ -42,33 +38,29 @@ class Job:
         return f"{self.set}, {self.method}, split {self.split}"
 
     @property
-    def identity(self) -> Row:
-        return {**{name: getattr(self, name) for name in IDENTITY}, "setting": asdict(self.setting)}
-
-    @property
     def seed(self) -> int:
         """The same for every method and setting."""
         return zlib.crc32(f"{self.set}/{self.split}".encode())
 
     def measure(self) -> Row:
         """Learn and predict, in the target's units."""
-        parts = load_uci(SETS[self.set], self.split)
+        parts = load_uci(UCI_SETS[self.set], self.split)
         parts = held_out(parts, self.seed) if self.validation else parts
         problem = Problem(parts.x_train, parts.y_train[:, 0], parts.x_test, parts.n_hidden, self.seed)
         torch.manual_seed(self.seed)
         start = time.perf_counter()
-        mean, var = METHODS[self.method].predict(self.setting, problem)
+        mean, var = METHODS[self.method].predict(problem, **self.setting)
         seconds = time.perf_counter() - start
         scores = metrics.regression_scores(mean, var, parts.y_test[:, 0])
         return {
-            **self.identity,
+            **asdict(self),
             "rmse": scores["rmse"],
             "log_likelihood": -scores["nll"],
             "coverage": scores["coverage_95"],
             "seconds": round(seconds, 3),
             "splits": parts.n_splits,
             "seed": self.seed,
-            "versions": {"torchtagi": torchtagi.__version__, "torch": str(torch.__version__)},
+            "versions": versions(),
         }
 
 
@@ -84,22 +76,20 @@ def held_out(parts: RegressionSplit, seed: int) -> RegressionSplit:
 def jobs_of(sets: Sequence[str], methods: Sequence[str], splits: int | None) -> list[Job]:
     """The first `splits` splits of each set, or all, by each method that can learn from so many rows. Raises if
     there is no such set or method, or if data are missing."""
-    for what, named, there in (("set", sets, SETS), ("method", methods, METHODS)):
-        if not named:
-            raise ValueError(f"name at least one {what}; there are {', '.join(there)}")
-    for name in methods:
-        find_named("method", name, METHODS).check_installed(name)
-    known = {name: load_uci(find_named("set", name, SETS), 0) for name in sets}
+    files, chosen = find_each("set", sets, UCI_SETS), find_each("method", methods, METHODS)
+    for name, method in chosen.items():
+        check_installed(name, method.package)
+    known = {name: load_uci(file, 0) for name, file in files.items()}
     return [
-        Job(name, method, split, METHODS[method].setting)
-        for method in dict.fromkeys(methods)
+        Job(name, by, split, method.setting)
+        for by, method in chosen.items()
         for name, parts in known.items()
-        if len(parts.x_train) <= (METHODS[method].most_rows or len(parts.x_train))
+        if len(parts.x_train) <= (method.most_rows or len(parts.x_train))
         for split in range(min(splits or parts.n_splits, parts.n_splits))
     ]
 
 
 def current(rows: Iterable[Row]) -> list[Row]:
     """Those of test parts with the settings that methods have today."""
-    settings = {name: asdict(method.setting) for name, method in METHODS.items()}
+    settings = {name: method.setting for name, method in METHODS.items()}
     return [row for row in rows if not row["validation"] and row["setting"] == settings.get(row["method"])]

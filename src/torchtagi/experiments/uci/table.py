@@ -5,20 +5,48 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from torchtagi.experiments.jobs.table import Cell, Table
+from torchtagi.experiments.data import UCI_SETS
+from torchtagi.experiments.report.tables import LABELS, NOTHING, SIGNS, Cell, Table, compared
 from torchtagi.experiments.runs.folder import Row
 from torchtagi.experiments.uci.methods import METHODS
-from torchtagi.experiments.uci.published import COLUMNS, PUBLISHED, SETS, TAGI_COLUMNS
 
-SIGNS = {"rmse": -1, "log_likelihood": 1}  # what is large is good, or bad
-LABELS = {
-    "rmse": "RMSE",
-    "log_likelihood": "log-likelihood",
-    "coverage": "share of targets in 95 % intervals",
-    "seconds": "seconds a split, one core",
-}
 DIGITS = {"log_likelihood": 2, "coverage": 3, "seconds": 1}
 HONEST = (0.93, 0.97)  # shares of targets that a 95 % interval may hold
+
+
+COLUMNS = ("TAGI", "TAGI-V", "MC-dropout", "PBP", "deep ensemble")
+TAGI_COLUMNS = COLUMNS[:2]
+# RMSE/log-likelihood of each column, as printed
+FIGURES = """
+boston     3.15/-2.58  3.33/-2.57  2.90/-2.40   3.54/-2.82  3.72/-2.50
+concrete   5.87/-3.20  6.27/-3.19  4.83/-2.94   5.83/-3.20  5.35/-2.96
+energy     1.32/-1.81  2.24/-1.66  0.54/-1.21   -           2.58/-2.19
+kin8nm     0.095/0.89  0.122/0.94  0.079/1.14   0.099/0.89  0.077/1.22
+naval      0.007/3.54  0.007/3.74  0.0007/4.45  -           0.0037/3.84
+power      4.13/-2.88  4.16/-2.83  4.01/-2.81   4.15/-2.84  4.13/-2.82
+protein    4.62/-2.95  4.73/-2.89  4.27/-2.87   -           4.59/-2.86
+wine       0.639/-0.98 0.638/-0.98 0.622/-0.93  0.633/-0.97 0.633/-0.97
+yacht      1.04/-1.60  1.50/-1.42  0.67/-1.25   1.07/-1.66  0.93/-1.19
+"""
+
+
+class Figures(NamedTuple):
+    """Both as printed, for a number's digits say how exact it is."""
+
+    rmse: str
+    log_likelihood: str
+
+
+def read_figures(text: str) -> dict[str, dict[str, Figures]]:
+    """By set and column; a column has nothing for the sets that its authors left out."""
+    found = {}
+    for name, *cells in map(str.split, text.strip().splitlines()):
+        pairs = zip(COLUMNS, cells, strict=True)
+        found[name] = {column: Figures(*cell.split("/")) for column, cell in pairs if cell != "-"}
+    return found
+
+
+PUBLISHED = read_figures(FIGURES)
 
 
 class Mean(NamedTuple):
@@ -37,7 +65,7 @@ def means_of(rows: Iterable[Row]) -> Means:
     """Sets and methods in the order that all tables have."""
     rows = list(rows)
     found: dict[str, dict[str, dict[str, Mean]]] = {}
-    for name in SETS:
+    for name in UCI_SETS:
         for method in METHODS:
             own = [row for row in rows if (row["set"], row["method"]) == (name, method)]
             if own:
@@ -68,8 +96,8 @@ def published_table(means: Means, measure: str) -> Table:
         if "tagi" in known:
             printed = {column: getattr(figures, measure) for column, figures in PUBLISHED[name].items()}
             values = {"tagi": known["tagi"][measure].value} | {col: float(text) for col, text in printed.items()}
-            texts = {"tagi": shown(known["tagi"][measure], measure), **printed}
-            rows.append(row_of(name, ("tagi", *COLUMNS), texts, values, measure))
+            cells = compared({"tagi": shown(known["tagi"][measure], measure), **printed}, values, measure)
+            rows.append([Cell(name), *(cells.get(column, NOTHING) for column in ("tagi", *COLUMNS))])
     return Table(f"{LABELS[measure]}, beside published figures", ["set", "tagi", *COLUMNS], rows)
 
 
@@ -77,24 +105,9 @@ def own_table(means: Means, methods: Sequence[str], measure: str) -> Table:
     rows = []
     for name, known in means.items():
         texts = {method: shown(found[measure], measure) for method, found in known.items()}
-        values = {method: found[measure].value for method, found in known.items()}
-        rows.append(row_of(name, methods, texts, values, measure))
+        cells = compared(texts, {method: found[measure].value for method, found in known.items()}, measure)
+        rows.append([Cell(name), *(cells.get(method, NOTHING) for method in methods)])
     return Table(LABELS[measure], ["set", *methods], rows)
-
-
-def row_of(
-    name: str, columns: Sequence[str], texts: Mapping[str, str], values: Mapping[str, float], measure: str
-) -> list[Cell]:
-    """A dash where nothing is known; several may be the best."""
-    sign = SIGNS.get(measure, 0)
-    best = max(sign * value for value in values.values())
-    cells = [
-        Cell(texts[column].replace("-", "−"), bool(sign and len(values) > 1 and sign * values[column] == best))
-        if column in texts
-        else Cell("–")
-        for column in columns
-    ]
-    return [Cell(name), *cells]
 
 
 def shown(mean: Mean, measure: str) -> str:
@@ -109,58 +122,30 @@ def shown(mean: Mean, measure: str) -> str:
     return text if mean.splits == mean.of_splits else f"{text} ({mean.splits})"
 
 
-# ---- where TAGI is ahead -------------------------------------------------------------------------------------
-
-
-def ahead_of_published(means: Means, measure: str) -> list[str]:
-    """Sets in which it is better than each published figure of TAGI."""
-    found = []
-    for name, known in means.items():
-        if "tagi" in known:
-            others = [float(getattr(PUBLISHED[name][column], measure)) for column in TAGI_COLUMNS]
-            if all(SIGNS[measure] * (known["tagi"][measure].value - other) > 0 for other in others):
-                found.append(name)
-    return found
-
-
-def at_the_top(means: Means, measure: str) -> list[str]:
-    """Sets in which it is the best of all, published or run here, or within its own standard error of the best."""
-    found = []
-    for name, known in means.items():
-        if "tagi" in known:
-            others = [float(getattr(figures, measure)) for figures in PUBLISHED[name].values()]
-            others += [scores[measure].value for method, scores in known.items() if method != "tagi"]
-            own = known["tagi"][measure]
-            if all(SIGNS[measure] * (other - own.value) <= (own.error or 0.0) for other in others):
-                found.append(name)
-    return found
-
-
-def honest(means: Means) -> list[str]:
-    """Sets in which its intervals hold about as many targets as they should."""
-    low, high = HONEST
-    return [
-        name for name, known in means.items() if "tagi" in known and low <= known["tagi"]["coverage"].value <= high
-    ]
-
-
 def verdicts(means: Means) -> list[str]:
-    """A line for each question; none without TAGI."""
-    count = sum("tagi" in known for known in means.values())
-    if not count:
-        return []
+    """Where TAGI is ahead, a line for each question: in which sets it is better than each published figure of TAGI;
+    the best of all, published or run here, or within its own standard error of the best; and in which its intervals
+    hold about as many targets as they should. None without it."""
+    own = {name: known["tagi"] for name, known in means.items() if "tagi" in known}
 
-    def of_sets(names: list[str]) -> str:
-        return f"{len(names)} of {count} sets" + (f" ({', '.join(names)})" if names else "")
+    def line(question: str, names: Iterable[str]) -> str:
+        found = list(names)
+        return f"{question}: {len(found)} of {len(own)} sets" + (f" ({', '.join(found)})" if found else "")
 
     lines = []
-    for measure in SIGNS:
-        lines.append(
-            f"{LABELS[measure]} better than TAGI's and TAGI-V's: {of_sets(ahead_of_published(means, measure))}"
-        )
-        lines.append(
-            f"{LABELS[measure]} the best of all, or within a standard error of it: "
-            f"{of_sets(at_the_top(means, measure))}"
-        )
+    for measure, sign in SIGNS.items():
+        ahead, best = [], []
+        for name, scores in own.items():
+            mean = scores[measure]
+            printed = {column: float(getattr(figures, measure)) for column, figures in PUBLISHED[name].items()}
+            here = [found[measure].value for method, found in means[name].items() if method != "tagi"]
+            if all(sign * (mean.value - printed[column]) > 0 for column in TAGI_COLUMNS):
+                ahead.append(name)
+            if all(sign * (other - mean.value) <= (mean.error or 0.0) for other in (*printed.values(), *here)):
+                best.append(name)
+        lines.append(line(f"{LABELS[measure]} better than TAGI's and TAGI-V's", ahead))
+        lines.append(line(f"{LABELS[measure]} the best of all, or within a standard error of it", best))
     low, high = HONEST
-    return [*lines, f"95 % intervals that hold {low:.2f} to {high:.2f} of the targets: {of_sets(honest(means))}"]
+    honest = (name for name, scores in own.items() if low <= scores["coverage"].value <= high)
+    lines.append(line(f"95 % intervals that hold {low:.2f} to {high:.2f} of the targets", honest))
+    return lines if own else []
