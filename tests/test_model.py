@@ -362,6 +362,42 @@ def test_a_scale_learned_in_pieces_is_that_of_the_whole(sizes, seed) -> None:
     assert torch.allclose(scale.undo(scale(whole)), whole)
 
 
+@pytest.mark.parametrize("factor", [1e-5, 0.3, 1.0, 1e5])
+@pytest.mark.parametrize("size", [1, 7, 1200])
+def test_a_factor_that_all_weights_share_does_not_change_a_scale(factor, size) -> None:
+    """But for the one that a divisor is less than the number of rows, where weights above 1 are counts of them."""
+    x = 5 + 3 * torch.randn(1200, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    weights = torch.rand(1200, generator=torch.Generator().manual_seed(1)) + 1e-3
+    scale, scaled, alike, plain = (Standardiser() for _ in range(4))
+    seen = 0
+    for rows in torch.arange(1200).split(size):
+        seen += len(rows)
+        tolerance = 1e-5 if factor <= 1 else 2 / seen
+        scale.observe(x[rows], weights[rows])
+        scaled.observe(x[rows], factor * weights[rows])
+        alike.observe(x[rows], torch.full((len(rows),), factor))
+        plain.observe(x[rows])
+        if seen > 1:
+            assert torch.allclose(scaled.std, scale.std, rtol=tolerance)
+            assert torch.allclose(alike.std, plain.std, rtol=tolerance)
+        else:
+            assert scaled.std.tolist() == alike.std.tolist() == [1.0, 1.0]
+        assert scaled.settled == scale.settled
+    assert torch.allclose(plain.std, x.std(0), rtol=1e-12)
+    assert plain.settled
+    again = Standardiser()
+    again.read_json(scaled.as_json())
+    assert torch.equal(again.std, scaled.std)
+
+
+def test_weights_below_one_do_not_change_the_targets_scale() -> None:
+    x, y = lines(300)
+    models = [regressor(), regressor()]
+    models[0].fit((x, y, torch.full((300,), 1e-5)), seed=0)
+    models[1].fit((x, y), seed=0)
+    assert torch.allclose(models[0].scale_of_y.std, models[1].scale_of_y.std, rtol=1e-9)
+
+
 @pytest.mark.parametrize("noise", ["guessed", 0.0, -1.0, math.inf])
 def test_a_noise_that_is_none_is_refused(noise) -> None:
     with pytest.raises(ValueError, match="noise"):

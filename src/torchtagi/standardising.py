@@ -22,7 +22,9 @@ class Standardiser:
     def __init__(self) -> None:
         self.settled = False
         """Whether nothing is observed any more."""
-        self.rows, self.mean, self.squares = (torch.zeros(1, dtype=torch.float64) for _ in range(3))
+        self.rows, self.squared_weights, self.mean, self.squares = (
+            torch.zeros(1, dtype=torch.float64) for _ in range(4)
+        )
         self.std = self.deviation()
 
     def observe(self, x: Tensor, weights: Tensor | None = None) -> None:
@@ -41,13 +43,17 @@ class Standardiser:
         self.squares = self.squares + within + delta.square() * self.rows * count / total
         self.mean = self.mean + delta * count / total
         self.rows = self.rows + count
+        self.squared_weights = self.squared_weights + seen.square().sum(1)
         self.std = self.deviation()
-        self.settled = bool(self.rows.min() >= ROWS)
+        equal = self.rows.square() / self.squared_weights  # rows of one weight that say as much (Kish 1965)
+        self.settled = bool(equal.min() >= ROWS)
 
     def deviation(self) -> Tensor:
-        """1 where nothing varies."""
-        std = (self.squares / (self.rows - 1).clamp_min(1)).sqrt()
-        return torch.where(std > 1e-12 * self.mean.abs(), std, 1.0)
+        """1 where nothing varies. Weights that are counts have the divisor Σw − 1, as rows that come so often have.
+        Below 1 it is Σw − Σw²/Σw, unbiased whatever factor they share, and rounding alone of a single row."""
+        divisor = self.rows - (self.squared_weights / self.rows).clamp_max(1)
+        std = (self.squares / divisor).sqrt()
+        return torch.where((divisor > 1e-12 * self.rows) & (std > 1e-12 * self.mean.abs()), std, 1.0)
 
     def __call__(self, x: Any) -> Any:
         return (x - shaped(self.mean, x)) / self.factor(x)
@@ -60,15 +66,16 @@ class Standardiser:
         return shaped(self.std, like)
 
     def as_json(self) -> dict[str, Any]:
-        columns = {name: getattr(self, name).tolist() for name in ("rows", "mean", "squares")}
+        columns = {name: getattr(self, name).tolist() for name in ("rows", "squared_weights", "mean", "squares")}
         return {**columns, "settled": self.settled}
 
     def read_json(self, content: dict[str, Any]) -> None:
         """The inverse; raises what malformed content trips over."""
-        columns = torch.tensor([content[name] for name in ("rows", "mean", "squares")], dtype=torch.float64)
+        weights = content.get("squared_weights", content["rows"])  # older files have none
+        columns = torch.tensor([content["rows"], weights, content["mean"], content["squares"]], dtype=torch.float64)
         if columns.ndim != 2 or not bool(columns.isfinite().all()):
             raise ValueError("the scale of inputs or targets is malformed")
-        self.rows, self.mean, self.squares = columns
+        self.rows, self.squared_weights, self.mean, self.squares = columns
         self.std = self.deviation()
         self.settled = bool(content["settled"])
 
