@@ -595,6 +595,30 @@ def test_progress_is_silent_in_a_pipe(capfd) -> None:
     assert capfd.readouterr() == ("", "")
 
 
+class Viewing(torch.nn.Module):
+    """A network as of torch's tutorials, which relies on the layout in memory."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.conv, self.head = torch.nn.Conv2d(2, 4, 3), torch.nn.Linear(4 * 4 * 4 + 72, outputs)
+
+    def forward(self, x):
+        seen = torch.relu(self.conv(x))
+        return self.head(torch.cat([seen.view(seen.size(0), -1), x.view(x.size(0), -1)], 1))
+
+
+@pytest.mark.parametrize("kind", ["classifier", "regressor"])
+def test_images_may_be_viewed_as_rows(kind) -> None:
+    x = torch.randn(40, 2, 6, 6, generator=torch.Generator().manual_seed(0))
+    if kind == "classifier":
+        model, y = tagi.Classifier(Viewing(2), classes=2), (x[:, 0, 0, 0] > 0).long()
+    else:
+        model, y = tagi.Regressor(Viewing(1)), x[:, 0, 0, 0]
+    model.fit((x, y), epochs=2)
+    model.update(x[:1], y[:1])
+    assert math.isfinite(model.evaluate(x, y)["nll"])
+
+
 def test_ordinary_layers_in_front_stay_as_they_are() -> None:
     x, y = blobs(100)
     trunk = torch.nn.Linear(4, 16)

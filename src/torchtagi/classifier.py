@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchtagi import metrics
 from torchtagi.checks import as_numbers, require_labels, require_noise
 from torchtagi.fitting import Batches, Row
-from torchtagi.gaussian import Gaussian
+from torchtagi.gaussian import Gaussian, as_gaussian
 from torchtagi.heads import with_outputs
 from torchtagi.inference.conditioning import CHUNK
 from torchtagi.likelihoods import HierarchicalClassification, OneVsRest
@@ -132,7 +132,8 @@ class Classifier(Model):
             x, y = self.prepared(inputs), self.encoded(labels)
             self.link.weights = weights[0] if weights else None
         with torch.no_grad():
-            self.link.score_link(self.predicting(x), y, new=self.new or self.held_out is not None)
+            z = self.predicting(as_gaussian(x, finite=True))
+            self.link.score_link(z, y, new=self.new or self.held_out is not None)
 
     def predict(self, x: Any) -> ClassPrediction:
         """Class probabilities with both uncertainties."""

@@ -39,7 +39,7 @@ from torchtagi.checkpoint import CheckpointError
 from torchtagi.checks import as_numbers, naming_largest, place, require_finite
 from torchtagi.convert import convert
 from torchtagi.fitting import Batches, EpochEnd, Fit, Row, everything, held_interrupt, is_columns
-from torchtagi.gaussian import Gaussian
+from torchtagi.gaussian import Gaussian, as_gaussian
 from torchtagi.inference.average import STEPS, Average
 from torchtagi.inference.conditioning import CHUNK, condition
 from torchtagi.inference.prior import calibrate_prior
@@ -226,7 +226,7 @@ class Model(ABC):
             self.calibrate(self.prepared(self.checked_inputs(batches.first(PRIOR_INPUTS)[0])))
 
     def calibrate(self, x: Any) -> None:
-        calibrate_prior(self.net, x[:PRIOR_INPUTS])
+        calibrate_prior(self.net, as_gaussian(x[:PRIOR_INPUTS]))
         self.calibrated = True
         if self.horizon is not None:
             self.posterior.keep_prior()
@@ -449,7 +449,7 @@ class Model(ABC):
             for start in range(0, len(x), PREDICTION_BATCH * size):
                 starts = [min(start + PREDICTION_BATCH * rank, len(x)) for rank in range(size + 1)]
                 own = slice(*starts[:2]) if group is None else slice(*starts[group.rank : group.rank + 2])
-                z = self.predicting(self.prepared(x[own]))
+                z = self.predicting(as_gaussian(self.prepared(x[own]), finite=True))
                 if group is not None:
                     sizes = [end - begin for begin, end in pairwise(starts)]
                     z = Gaussian.trusted(group.rows(z.mean, sizes), group.rows(z.variance, sizes))
