@@ -651,6 +651,35 @@ def test_samples_kept_back_are_shown_at_the_end_of_whole_epochs_alone() -> None:
     assert not loader.kept_back, "nobody can choose from a loader"
 
 
+@pytest.mark.parametrize(
+    ("samples", "size", "sizes"),
+    [(17, 16, [17]), (33, 16, [16, 17]), (34, 16, [16, 16, 2]), (3, 1, [1, 1, 1]), (1, 16, [1])],
+)
+def test_a_single_sample_left_over_joins_the_batch_before(samples, size, sizes) -> None:
+    x = torch.arange(samples)
+    batches = Batches((x, x), size, seed=3)
+    shown = [inputs for inputs, _ in batches.epoch(0)]
+    assert [len(part) for part in shown] == sizes
+    assert sorted(torch.cat(shown).tolist()) == x.tolist()
+    seen = 0
+    for number, part in enumerate(shown):
+        assert torch.equal(torch.cat([inputs for inputs, _ in batches.epoch(0, seen)]), torch.cat(shown[number:]))
+        seen += len(part)
+    assert not list(batches.epoch(0, samples))
+
+
+def test_a_batch_norm_learns_any_number_of_samples() -> None:
+    x, y = blobs(33)
+    net = torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 3)
+    )
+    events: list = []
+    model = tagi.Classifier(net, classes=3)
+    model.fit((x, y), epochs=2, stop=lambda row: events.append(row["train_curve"][-1][0]))
+    assert events == [33, 33]
+    assert model.observations == 33
+
+
 def test_a_classifier_of_many_images_judges_its_link_by_those_kept_back() -> None:
     """Labels at random: what was learned by heart must not make predictions certain."""
     torch.manual_seed(0)

@@ -195,7 +195,8 @@ class Batches:
         self, epoch: int, samples: int = 0, batches: int = 0, whole: bool = True, shared: bool = True
     ) -> Iterator[tuple[Any, ...]]:
         """The batches of an epoch, counted from 0, but for those that were seen: so many samples, or of a
-        DataLoader so many batches. Where processes share the data, this one's part of each."""
+        DataLoader so many batches. Where processes share the data, this one's part of each. A single sample that
+        would be left over joins the last batch, because a batch norm finds no spread in it."""
         if isinstance(self.source, DataLoader):
             if hasattr(self.source.sampler, "set_epoch"):
                 self.source.sampler.set_epoch(epoch)
@@ -209,9 +210,16 @@ class Batches:
             kept = self.kept_rows()
             order = torch.cat([order[~torch.isin(order, kept)], *([kept] if whole else [])])
         size = self.step_size if shared else self.batch_size
-        for start in range(samples, len(order), size):
-            rows = order[start : start + size]
+        for rows in order[samples:].split(sizes_of_batches(len(order) - samples, size)):
             yield self.rows_of(self.own(rows) if shared else rows)
+
+
+def sizes_of_batches(samples: int, size: int) -> list[int]:
+    """So many samples in batches of `size`, and what is left over; a single one only where there is no other."""
+    whole, left = divmod(samples, size)
+    if whole and left == 1:
+        return [*[size] * (whole - 1), size + 1]
+    return [*[size] * whole, *([left] if left else [])]
 
 
 def sized(source: Any) -> int | None:
