@@ -730,6 +730,24 @@ def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone() -> None:
     assert rest.tolist() == shown.tolist()[4:]
 
 
+@pytest.mark.parametrize("kind", ["classifier", "diagonal", "full"])
+def test_autocast_does_nothing_to_a_model(kind) -> None:
+    x, y = blobs(100) if kind == "classifier" else lines(100)
+    outcomes = []
+    for enabled in (False, True):
+        torch.manual_seed(0)
+        model = classifier() if kind == "classifier" else tagi.Regressor(small_net(2, 1), covariance=kind)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            history = model.fit((x[:60], y[:60]), epochs=2, validation=(x, y), seed=0)
+            model.update(x[60:], y[60:])
+            prediction = model.predict(x)
+            assert torch.is_autocast_enabled("cpu") == enabled
+        values = prediction.probs if kind == "classifier" else prediction.mean
+        outcomes.append((history[-1]["nll"], values))
+    assert outcomes[0][0] == outcomes[1][0]
+    assert torch.equal(outcomes[0][1], outcomes[1][1])
+
+
 def test_a_prior_that_the_user_has_calibrated_stays() -> None:
     x, y = blobs(64)
     net = small_net(outputs=3)

@@ -17,7 +17,7 @@ from torchtagi.heads import with_outputs
 from torchtagi.inference.conditioning import CHUNK
 from torchtagi.likelihoods import HierarchicalClassification, OneVsRest
 from torchtagi.likelihoods.link import MEMORY
-from torchtagi.model import NOISE_FLOOR, Model, gaussian
+from torchtagi.model import NOISE_FLOOR, Model, gaussian, without_autocast
 from torchtagi.prediction import ClassPrediction
 
 SCORE_EVERY = 10  # chunks: how often the average is asked beforehand; each time costs half a step
@@ -135,6 +135,7 @@ class Classifier(Model):
             z = self.predicting(as_gaussian(x, finite=True))
             self.link.score_link(z, y, new=self.new or self.held_out is not None)
 
+    @without_autocast
     def predict(self, x: Any) -> ClassPrediction:
         """Class probabilities with both uncertainties."""
         parts = [self.link.predict(z) for z in self.outputs(x)]

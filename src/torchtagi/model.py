@@ -26,9 +26,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import wraps
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ParamSpec, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +58,25 @@ SETTLING = 4  # epochs at the end of a fit in which steps become shorter: result
 DRIFTING = 32  # an average's steps are so many times less than a horizon, or it would lag behind what drifts
 NOISE_FLOOR = 0.01  # of a learned noise, in units of ±1 codes and of standardised targets
 PREDICTION_BATCH = 200  # as fast as 1000, whose large tensors are given back to the system and fetched again
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def without_autocast(method: Callable[P, T]) -> Callable[P, T]:
+    """A method of a model for which `torch.autocast` is off: variances and messages in lower precision are not
+    slightly but utterly wrong. `multiply_in` is the way to multiply in it."""
+
+    @wraps(method)
+    def in_own_precision(*args: P.args, **options: P.kwargs) -> T:
+        model: Any = args[0]
+        device = model.like.device.type
+        if not torch.is_autocast_enabled(device):
+            return method(*args, **options)
+        with torch.autocast(device, enabled=False):
+            return method(*args, **options)
+
+    return in_own_precision
 
 
 class Model(ABC):
@@ -305,6 +325,7 @@ class Model(ABC):
     def score_link(self, x: Any, y: Tensor) -> None:  # noqa: B027 - only labels are predicted through a link
         """Now and then, show the likelihood that predicts what the average says of inputs not learned yet."""
 
+    @without_autocast
     def update(self, x: Any, y: Any, weights: Any = None) -> Row:
         """Learn new observations, one or many; nothing of them is a repeat. Each counts for one, or for its weight.
         Returns a report of the step: `innovation`, the mean of r²/(v+R), near 1 where the predicted variance is
@@ -318,6 +339,7 @@ class Model(ABC):
     def observe(self, x: Any, y: Any, weights: Any = None) -> None:  # noqa: B027 - labels have no scale
         """Look at new observations before they are learned."""
 
+    @without_autocast
     def fit(
         self,
         data: Any,

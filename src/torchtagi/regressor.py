@@ -19,7 +19,7 @@ from torchtagi.inference.conditioning import chunks
 from torchtagi.likelihoods import HeteroscedasticRegression, Regression
 from torchtagi.likelihoods.observation import NOISE_WINDOW, require_targets
 from torchtagi.likelihoods.relative_noise import RelativeNoise
-from torchtagi.model import NOISE_FLOOR, PREDICTION_BATCH, Model, gaussian
+from torchtagi.model import NOISE_FLOOR, PREDICTION_BATCH, Model, gaussian, without_autocast
 from torchtagi.nn import EvenExp, Sequential
 from torchtagi.prediction import RegressionPrediction
 from torchtagi.standardising import Standardiser
@@ -333,6 +333,7 @@ class Regressor(Model):
         noise = self.likelihood.predictive_noise_var.sqrt()[None]
         return {"noise_std": (noise * self.scale_of_y.factor(noise))[0].tolist()}
 
+    @without_autocast
     def predict(self, x: Any) -> RegressionPrediction:
         """In the targets' units."""
         rows = []
