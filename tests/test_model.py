@@ -5,6 +5,7 @@ import copy
 import math
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -517,6 +518,32 @@ def test_a_saved_model_comes_back_ready(tmp_path, kind) -> None:
         assert same(state(model), state(again)), "it learns on as the first one does"
     else:
         again.fit((x, y))
+
+
+NUMBERS = {"numpy": (np.int64, np.float32), "array": (np.array, np.array), "tensor": (torch.tensor, torch.tensor)}
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_numbers_may_be_of_any_kind(tmp_path, kind) -> None:
+    """They are Python's in a file, and decide what Python's do."""
+    whole, real = NUMBERS[kind]
+    x, y = blobs(40)
+    options = {"epochs": whole(2), "batch_size": whole(8), "seed": whole(3)}
+    pairs = []
+    for count, number, fit in ((int, float, {"epochs": 2, "batch_size": 8, "seed": 3}), (whole, real, options)):
+        for build, targets in (
+            (lambda c, n: tagi.Classifier(small_net(), c(3), noise=n(0.5), horizon=c(500)), y),
+            (lambda c, n: tagi.Regressor(small_net(4, 1), noise=n(0.5), horizon=c(500), targets=c(1)), x[:, 0]),
+        ):
+            torch.manual_seed(0)
+            model = build(count, number)
+            model.fit((x, targets), **fit)
+            model.save(tmp_path / "model")
+            pairs.append(tagi.load(tmp_path / "model"))
+    for plain, other in zip(pairs[:2], pairs[2:], strict=True):
+        assert same(state(plain), state(other))
+        assert plain.description() == other.description()
+    assert tagi.Update(small_net(), horizon=whole(500), repeats=whole(9)).horizon == 500
 
 
 class Own(torch.nn.Module):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchtagi import metrics
-from torchtagi.checks import as_numbers, require_labels, require_noise
+from torchtagi.checks import as_numbers, plain_number, require_labels, require_noise
 from torchtagi.fitting import Batches, Row
 from torchtagi.gaussian import Gaussian, as_gaussian
 from torchtagi.heads import with_outputs
@@ -53,6 +53,7 @@ class Classifier(Model):
         noise: str | float = "learned",
         horizon: float | None = None,
     ) -> None:
+        classes, noise = plain_number(classes), plain_number(noise)
         if isinstance(classes, str) or not isinstance(classes, int | Iterable):
             raise TypeError(f"classes must be a whole number or the list of labels, got {classes!r}")
         self.classes = None if isinstance(classes, int) else [getattr(c, "item", lambda c=c: c)() for c in classes]

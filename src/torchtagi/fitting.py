@@ -42,6 +42,7 @@ from torch.utils.data import (
 )
 
 from torchtagi import distributed
+from torchtagi.checks import plain_number
 from torchtagi.gaussian import Gaussian, cat
 
 CURVE_POINTS = 30  # how finely an epoch's training error is kept: enough to see its shape in a plot
@@ -92,11 +93,12 @@ class Batches:
     batches are taken."""
 
     def __init__(self, source: Any, batch_size: int, seed: int) -> None:
+        batch_size, seed = plain_number(batch_size), plain_number(seed)
         if not isinstance(batch_size, int) or batch_size < 1:
             raise ValueError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
-        if not isinstance(seed, int | np.integer):
+        if not isinstance(seed, int):
             raise TypeError(f"seed must be a whole number, got {seed!r}")
-        self.source, self.batch_size, self.seed = source, batch_size, int(seed)
+        self.source, self.batch_size, self.seed = source, batch_size, seed
         self.samples: int | None = None
         self.kept_back, self.late = 0, 1
         self.rank, self.size = 0, 1  # of the processes that share the data
@@ -380,6 +382,7 @@ class Fit:
         group: distributed.Group | None = None,
         shard: bool = False,
     ) -> None:
+        epochs = plain_number(epochs)
         if not isinstance(epochs, int) or epochs < 1:
             raise ValueError(f"epochs must be a whole number of at least 1, got {epochs!r}")
         if shard and group is None:

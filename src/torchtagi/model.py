@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from torchtagi import checkpoint as files
 from torchtagi import distributed
 from torchtagi.checkpoint import CheckpointError
-from torchtagi.checks import as_numbers, naming_largest, place, require_finite
+from torchtagi.checks import as_numbers, naming_largest, place, plain_number, require_finite
 from torchtagi.convert import convert
 from torchtagi.fitting import Batches, EpochEnd, Fit, Row, everything, held_interrupt, is_columns
 from torchtagi.gaussian import Gaussian, as_gaussian
@@ -85,7 +85,7 @@ class Model(ABC):
     def __init__(self, net: nn.Module, likelihood: Observer, horizon: float | None = None) -> None:
         for parameter in ordinary_parameters(net):
             parameter.requires_grad_(False)  # ordinary layers are features here; they do not learn
-        self.net, self.likelihood, self.horizon = net, likelihood, horizon
+        self.net, self.likelihood, self.horizon = net, likelihood, plain_number(horizon)
         self.epochs, self.observations, self.new = 0, 0, True
         self.calibrated = any(part.learned or part.calibrated for part in gaussian_parameters([net]))
         self.convolutional = any(isinstance(part, ConvolutionLayer) for part in net.modules())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchtagi import distributed, metrics
-from torchtagi.checks import as_numbers, naming_largest, require_finite, require_noise
+from torchtagi.checks import as_numbers, naming_largest, plain_number, require_finite, require_noise
 from torchtagi.fitting import Batches, Row
 from torchtagi.gaussian import Gaussian
 from torchtagi.heads import last_layer, outputs_of, with_outputs
@@ -57,6 +57,7 @@ class Regressor(Model):
         horizon: float | str | None = None,
         targets: int | None = None,
     ) -> None:
+        noise, horizon, targets = plain_number(noise), plain_number(horizon), plain_number(targets)
         if isinstance(noise, str) and noise not in ("learned", "predicted"):
             raise ValueError(f'noise must be "learned", "predicted" or a number, got {noise!r}')
         if not isinstance(noise, str):
