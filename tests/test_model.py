@@ -363,6 +363,40 @@ def test_a_scale_learned_in_pieces_is_that_of_the_whole(sizes, seed) -> None:
     assert torch.allclose(scale.undo(scale(whole)), whole)
 
 
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_offsets_that_single_precision_does_not_hold_are_no_loss(tmp_path, covariance, whole) -> None:
+    """Unix timestamps as inputs, targets that vary in their last digits alone."""
+    at = torch.linspace(0, 6, 200, dtype=torch.float64)[:, None]
+    y = (1000 * at[:, 0].sin()).round() if whole else at[:, 0].sin()
+    x, far = 1.7e9 + at, (y + 1e12 * (1 if whole else 1e-3)).to(torch.int64 if whole else torch.float64)
+    torch.manual_seed(0)
+    model, near = (tagi.Regressor(small_net(1, 1), covariance=covariance) for _ in range(2))
+    near.net.load_state_dict(model.net.state_dict())
+    model.fit((x, far), epochs=5, seed=0)
+    near.fit((at, y), epochs=5, seed=0)
+    scores, expected = model.evaluate(x, far), near.evaluate(at, y)
+    assert scores["rmse"] == pytest.approx(expected["rmse"], rel=0.02)
+    assert scores["nll"] == pytest.approx(expected["nll"], rel=0.02)
+    assert model.predict(x).mean.dtype == torch.float64
+    assert near.predict(at).mean.dtype == torch.float32, "it is enough for these"
+    model.save(tmp_path / "model")
+    assert torch.equal(tagi.load(tmp_path / "model").predict(x).mean, model.predict(x).mean)
+    rounded = tagi.RegressionPrediction(*(part.float() for part in parts_of(model.predict(x))))
+    assert model.scores(rounded, far)["rmse"] > 3 * scores["rmse"], "lost digits show"
+
+
+def parts_of(prediction) -> tuple[torch.Tensor, ...]:
+    return prediction.mean, prediction.epistemic, prediction.aleatoric
+
+
+def test_single_precision_stays_what_it_is() -> None:
+    x, y = lines(64)
+    model = regressor()
+    model.fit((x, y + 1e5))
+    assert model.predict(x).mean.dtype == torch.float32
+
+
 @pytest.mark.parametrize("factor", [1e-5, 0.3, 1.0, 1e5])
 @pytest.mark.parametrize("size", [1, 7, 1200])
 def test_a_factor_that_all_weights_share_does_not_change_a_scale(factor, size) -> None:

@@ -288,7 +288,7 @@ class Regressor(Model):
     # ---- targets and predictions -----------------------------------------------------------------------------
 
     def prepared(self, x: Any) -> Any:
-        return self.scale_of_x(super().prepared(x))
+        return super().prepared(self.scale_of_x(x, self.like.dtype))
 
     def scales(self) -> tuple[Standardiser, ...]:
         return self.scale_of_x, self.scale_of_y
@@ -315,9 +315,8 @@ class Regressor(Model):
         return numbers
 
     def encoded(self, y: Any) -> Tensor:
-        y = y.to(self.like)
-        standardised: Tensor = self.scale_of_y(y[:, None] if y.ndim == 1 else y)
-        return standardised
+        standardised: Tensor = self.scale_of_y(y[:, None] if y.ndim == 1 else y, self.like.dtype)
+        return standardised.to(self.like)
 
     def error(self, z: Gaussian, y: Tensor) -> float:
         mean = z.mean[:, ::2] if self.pairs else z.mean
@@ -340,14 +339,15 @@ class Regressor(Model):
         rows = []
         for z in self.outputs(x):
             z, noise = self.likelihood.split(z)
-            square = self.scale_of_y.factor(noise).square()
-            rows.append((self.scale_of_y.undo(z.mean), z.variance * square, noise * square))
+            mean = self.scale_of_y.undo(z.mean)
+            square = self.scale_of_y.factor(mean).square()
+            rows.append((mean, z.variance * square, noise * square))
         columns = [torch.cat(column) for column in zip(*rows, strict=True)]
         return RegressionPrediction(*(part[:, 0] if self.flat and self.targets == 1 else part for part in columns))
 
     def scores(self, prediction: RegressionPrediction, y: Any) -> Row:
         """In the targets' units; a missing target counts nothing."""
-        y = self.checked_targets(y).to(prediction.mean)
+        y = self.checked_targets(y).to(prediction.mean.device)  # of their own dtype, or lost digits would not show
         if len(y) != len(prediction):
             raise ValueError(f"y must have as many entries as x, {len(prediction)}, got {len(y)}")
         if bool(torch.isnan(y).all()):
