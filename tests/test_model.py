@@ -1,6 +1,7 @@
 """Classifier and Regressor: they learn from whatever holds data, say what they do not know, and come back from
 files."""
 
+import contextlib
 import copy
 import math
 import warnings
@@ -807,6 +808,29 @@ def test_autocast_does_nothing_to_a_model(kind) -> None:
         outcomes.append((history[-1]["nll"], values))
     assert outcomes[0][0] == outcomes[1][0]
     assert torch.equal(outcomes[0][1], outcomes[1][1])
+
+
+@pytest.mark.parametrize("around", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("kind", ["classifier", "diagonal", "full", "image"])
+def test_a_model_learns_where_gradients_are_off(kind, around) -> None:
+    x, y = blobs(100) if kind == "classifier" else lines(100)
+    if kind == "image":
+        x = x[:, :, None, None] * torch.ones(2, 6, 6)
+    outcomes = []
+    for surroundings in (contextlib.nullcontext, around):
+        torch.manual_seed(0)
+        net = {"classifier": small_net, "image": lambda: Viewing(1)}.get(kind, lambda: small_net(2, 1))()
+        of = {"classifier": 3}.get(kind)
+        covariance = {"image": "auto"}.get(kind, kind)
+        model = tagi.Classifier(net, of) if of else tagi.Regressor(net, covariance=covariance)
+        with surroundings():
+            mode = torch.is_grad_enabled()
+            model.fit((x[:60], y[:60]), epochs=2, seed=0, augment=lambda batch: batch + 0.1)
+            model.update(x[60:], y[60:])
+            assert torch.is_grad_enabled() == mode
+        model.update(x, y)
+        outcomes.append(state(model))
+    assert same(*outcomes)
 
 
 def test_a_prior_that_the_user_has_calibrated_stays() -> None:

@@ -326,6 +326,7 @@ class Model(ABC):
         """Now and then, show the likelihood that predicts what the average says of inputs not learned yet."""
 
     @without_autocast
+    @torch.inference_mode(False)  # and with gradients, which are the messages
     def update(self, x: Any, y: Any, weights: Any = None) -> Row:
         """Learn new observations, one or many; nothing of them is a repeat. Each counts for one, or for its weight.
         Returns a report of the step: `innovation`, the mean of r²/(v+R), near 1 where the predicted variance is
@@ -340,6 +341,7 @@ class Model(ABC):
         """Look at new observations before they are learned."""
 
     @without_autocast
+    @torch.inference_mode(False)  # and with gradients, which are the messages
     def fit(
         self,
         data: Any,
