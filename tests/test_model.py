@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, TensorDataset
 
 import torchtagi as tagi
 from torchtagi.classifier import TreeClassifier
@@ -301,6 +301,40 @@ def test_missing_targets_say_nothing(noise) -> None:
     scores = model.evaluate(x, torch.stack([y, -y], 1))
     assert scores["rmse"] < 3
     assert math.isfinite(model.evaluate(x, targets)["nll"])
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_an_epoch_is_judged_by_the_targets_that_are_there(covariance, outputs) -> None:
+    """Batches without any target among others have the row that these alone have, but for their own samples."""
+    x, y = lines(64)
+    y = torch.stack([y, y], 1)[:, :outputs]
+    y[::3, 0] = math.nan
+    empty = torch.full((16, outputs), math.nan)
+    rows = []
+    for batches in ([(x, y)], [(x[:32], y[:32]), (x[:16], empty), (x[32:], y[32:])]):
+        torch.manual_seed(0)
+        model = tagi.Regressor(small_net(2, outputs), covariance=covariance)
+        model.update(x, y)
+        parts = [
+            TensorDataset(*(part[at : at + 16] for part in pair)) for pair in batches for at in (0, 16, 32, 48)
+        ]
+        rows.append(model.fit(DataLoader(ConcatDataset([part for part in parts if len(part)]), 16))[0])
+    for name in ("train_error", "innovation"):
+        assert rows[1][name] == pytest.approx(rows[0][name], rel=1e-6)
+    assert len(rows[1]["train_curve"]) == len(rows[0]["train_curve"])
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_a_missing_target_makes_no_error(covariance) -> None:
+    x, y = lines(400)
+    model = tagi.Regressor(small_net(2, 1), covariance=covariance, noise=2.0)
+    model.fit((x, y), epochs=10)
+    thinned = y.clone()
+    thinned[torch.rand(400, generator=torch.Generator().manual_seed(0)) < 0.8] = math.nan
+    there = ~torch.isnan(thinned)
+    expected = model.evaluate(x[there], y[there])["rmse"]
+    assert model.fit((x, thinned))[0]["train_error"] == pytest.approx(expected, rel=0.1)
 
 
 def test_a_row_without_any_target_changes_nothing() -> None:

@@ -278,7 +278,7 @@ class Model(ABC):
         given, observed, x, y, weights = batch
         if not self.calibrated:
             self.calibrate(x)
-        errors, samples, steps, report = 0.0, 0, 0, {"alpha": 0.0, "innovation": 0.0}
+        errors, samples, steps, observing, report = 0.0, 0, 0, 0, {"alpha": 0.0, "innovation": 0.0}
 
         def before(inputs: Any, z: Gaussian, targets: Tensor) -> None:
             nonlocal errors, samples
@@ -291,8 +291,9 @@ class Model(ABC):
                 self.posterior.repeats = self.observations if self.replaces_repeats() else math.inf
 
         def after() -> None:
-            nonlocal steps
+            nonlocal steps, observing
             steps += 1
+            observing += self.posterior.report["innovation"] > 0  # it is 0 where all targets are missing
             for name in report:
                 report[name] += self.posterior.report[name]
             if self.average is not None:
@@ -306,7 +307,8 @@ class Model(ABC):
             if weights is not None:
                 self.likelihood.weights = None
         self.observations += sum(sizes) if self.new else 0
-        return errors, {name: total / steps for name, total in report.items()}
+        innovation = report["innovation"] / observing if observing else math.nan
+        return errors, {"alpha": report["alpha"] / steps, "innovation": innovation}
 
     def batch(self, x: Any, y: Any, weights: Any, checked: bool) -> tuple[Any, Any, Any, Tensor, Tensor | None]:
         """Inputs and targets, checked and as they are learned; weights if there are some."""
