@@ -653,6 +653,24 @@ def test_a_model_moves_to_another_dtype_and_goes_on() -> None:
     assert model.predict(x).probs.dtype == torch.float64
 
 
+@pytest.mark.parametrize("kind", ["classifier", "diagonal", "full"])
+def test_all_of_a_model_moves_to_another_device(kind) -> None:
+    x, y = blobs(64) if kind == "classifier" else lines(64)
+    model = (
+        tagi.Classifier(small_net(), classes=3, horizon=100)
+        if kind == "classifier"
+        else tagi.Regressor(small_net(2, 1), covariance=kind, horizon=100)
+    )
+    model.fit((x, y))
+    model.to("cpu").update(x, y)
+    assert model.to("meta") is model
+    parts = (model.predicting, model.link, model.net, model.likelihood, *model.learning_parts().values())
+    tensors = [tensor for part in parts for tensor in part.state_dict().values()]
+    tensors += [tensor for prior in model.posterior.state.values() for tensor in prior.values()]
+    assert model.posterior.state
+    assert {tensor.device.type for tensor in tensors} == {"meta"}
+
+
 # ---- bad input -----------------------------------------------------------------------------------------------
 
 

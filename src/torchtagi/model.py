@@ -119,8 +119,11 @@ class Model(ABC):
         return self.posterior.sharded
 
     def to(self, device: torch.device | str) -> Self:
-        for module in (self.net, self.likelihood, self.predicting, self.link):
+        """All that the model is moves: what predicts, what learns, and the prior that it returns to."""
+        for module in (self.net, self.likelihood, self.predicting, self.link, *self.learning_parts().values()):
             module.to(device)
+        for prior in self.posterior.state.values():
+            prior.update({name: tensor.to(device) for name, tensor in prior.items()})
         return self
 
     # ---- what a kind of model says --------------------------------------------------------------------------
