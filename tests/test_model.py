@@ -4,6 +4,7 @@ files."""
 import contextlib
 import copy
 import math
+import pickle
 import warnings
 
 import numpy as np
@@ -613,6 +614,39 @@ def test_numbers_may_be_of_any_kind(tmp_path, kind) -> None:
         assert same(state(plain), state(other))
         assert plain.description() == other.description()
     assert tagi.Update(small_net(), horizon=whole(500), repeats=whole(9)).horizon == 500
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+@pytest.mark.parametrize("kind", ["fresh", "classifier", "own", "diagonal", "full", "predicted", "horizon", "tree"])
+def test_a_copy_of_a_model_is_one_of_its_own(tmp_path, kind, copied) -> None:
+    labels = kind in ("fresh", "classifier", "own", "tree")
+    x, y = blobs(64) if labels else lines(64)
+    torch.manual_seed(0)
+    model = {
+        "own": lambda: tagi.Classifier(Own(), classes=3),
+        "tree": lambda: TreeClassifier(small_net(), classes=3),
+        "diagonal": lambda: tagi.Regressor(small_net(2, 1), covariance="diagonal"),
+        "full": lambda: tagi.Regressor(small_net(2, 1), horizon="auto"),
+        "predicted": lambda: regressor("predicted"),
+        "horizon": lambda: tagi.Regressor(small_net(2, 1), covariance="diagonal", horizon=50),
+    }.get(kind, classifier)()
+    if kind != "fresh":
+        model.fit((x, y), epochs=2)
+        model.update(x[:5], y[:5])
+    before, random = state(model), torch.get_rng_state()
+    again = copied(model)
+    assert torch.equal(random, torch.get_rng_state())
+    assert same(state(again), before)
+    for learner in (again, model):  # neither learns with the other
+        assert same(state(learner), before)
+        learner.update(x[5:40], y[5:40])
+        learner.fit((x, y), epochs=2, seed=1)
+    assert not same(state(model), before)
+    assert same(state(model), state(again))
+    model.save(tmp_path / "model")
+    again.save(tmp_path / "again")
+    assert (tmp_path / "model").read_bytes() == (tmp_path / "again").read_bytes()
+    assert copy.copy(model).net is model.net
 
 
 class Own(torch.nn.Module):

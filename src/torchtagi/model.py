@@ -57,6 +57,7 @@ PRIOR_INPUTS = 16
 SETTLING = 4  # epochs at the end of a fit in which steps become shorter: results/ablation/repeats.jsonl
 DRIFTING = 32  # an average's steps are so many times less than a horizon, or it would lag behind what drifts
 NOISE_FLOOR = 0.01  # of a learned noise, in units of ±1 codes and of standardised targets
+REBUILT = ("posterior", "average", "predicting", "joint", "held_out")  # by a copy; the last are a fit's data
 PREDICTION_BATCH = 200  # as fast as 1000, whose large tensors are given back to the system and fetched again
 
 P = ParamSpec("P")
@@ -120,11 +121,35 @@ class Model(ABC):
 
     def to(self, device: torch.device | str) -> Self:
         """All that the model is moves: what predicts, what learns, and the prior that it returns to."""
-        for module in (self.net, self.likelihood, self.predicting, self.link, *self.learning_parts().values()):
+        for module in self.parts().values():
             module.to(device)
         for prior in self.posterior.state.values():
             prior.update({name: tensor.to(device) for name, tensor in prior.items()})
         return self
+
+    # ---- copies and pickles ---------------------------------------------------------------------------------
+
+    def __getstate__(self) -> Row:
+        """What a file would have, and the network and its likelihood themselves."""
+        states = {name: part.state_dict() for name, part in self.parts().items()}
+        own = {name: value for name, value in vars(self).items() if name not in REBUILT}
+        return {"own": own, "json": self.as_json(), "prior": bool(self.posterior.state), "states": states}
+
+    def __setstate__(self, state: Row) -> None:
+        vars(self).update(state["own"])
+        self.start_inference()
+        vars(self).update(state["own"])  # the link was made anew
+        if state["prior"]:
+            self.posterior.keep_prior()  # to be overwritten
+        for name, part in self.parts().items():
+            part.load_state_dict(state["states"][name])
+        self.read_json(state["json"])
+
+    def __copy__(self) -> Self:
+        """Another name for the same network, which has one update."""
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self))
+        return twin
 
     # ---- what a kind of model says --------------------------------------------------------------------------
 
@@ -523,14 +548,17 @@ class Model(ABC):
         content, keeps_prior = group.of_first(lambda: (self.as_json(), bool(self.posterior.state)))
         if keeps_prior:
             self.posterior.keep_prior()  # to be overwritten
-        parts = {"predicting": self.predicting, "link": self.link, **self.learning_parts()}
-        state = {f"{name}.{key}": t for name, part in parts.items() for key, t in part.state_dict().items()}
+        state = {f"{name}.{key}": t for name, part in self.parts().items() for key, t in part.state_dict().items()}
         shapes = group.objects({key: tuple(tensor.shape) for key, tensor in state.items()})
         if any(own != shapes[0] for own in shapes):
             raise ValueError("all processes must fit the same model, and their networks or likelihoods differ")
         for tensor in state.values():
             group.share_(tensor)
         self.read_json(content)
+
+    def parts(self) -> dict[str, nn.Module]:
+        """All that has tensors, some of them perhaps twice."""
+        return {"predicting": self.predicting, "link": self.link, **self.learning_parts()}
 
     def learning_parts(self) -> dict[str, nn.Module]:
         """What learns, where it is not what predicts, and the prior that it returns to, if it does."""
