@@ -394,6 +394,8 @@ def test_an_interrupt_within_a_step_keeps_the_last_whole_epoch(tmp_path, monkeyp
         (lambda net: tagi.Classifier(net, classes="ab"), "classes .*'ab'"),
         (lambda net: tagi.Classifier(net, classes=2.0), "classes .*2.0"),
         (lambda net: tagi.Classifier(net, classes=None), "classes .*None"),
+        (lambda net: tagi.Classifier(net, classes=np.float64(2)), "classes .*2.0"),
+        (lambda net: tagi.Regressor(net, noise=np.float32(-1)), "noise .*-1"),
         (lambda net: tagi.Classifier(net, classes=[["a"], ["b"]]), r"classes .*\['a'\]"),
     ],
 )

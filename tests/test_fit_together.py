@@ -26,7 +26,7 @@ from torchtagi.fitting import Batches, EpochEnd, Fit, epoch_order
 from torchtagi.inference import passes
 
 JOINT_BATCH = 16
-SAMPLES = 4 * JOINT_BATCH + 1  # in the last step of an epoch all but one process are without a sample
+SAMPLES = 4 * JOINT_BATCH + 1  # the last step of an epoch has a sample more than the others
 IMAGE = (1, 6, 6)
 Result = dict[str, Any]
 
@@ -428,7 +428,7 @@ STOPS = {
     1: 12,
     2: 13,
     3: 12,
-}  # events after which so many processes stop: an epoch has seven
+}  # events after which so many processes stop: an epoch has seven, in whose last step one of three has no sample
 
 
 def part_of_a_fit(group: distributed.Group | None, path: Path, part: str, augment: Any = None) -> Result:
@@ -437,7 +437,7 @@ def part_of_a_fit(group: distributed.Group | None, path: Path, part: str, augmen
     first = group is None or group.first
     torch.manual_seed(0)
     model = tagi.Classifier(NETS["batch norm"]().double(), 3)
-    run = Fit(model, Batches(images(samples=70), 12 // size, 3), 3, augment, group=group)
+    run = Fit(model, Batches(images(samples=62), 12 // size, 3), 3, augment, group=group)
     if part == "rest" and first:
         model.resume(run, path)
     history = []

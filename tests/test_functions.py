@@ -176,6 +176,16 @@ def test_shape_methods() -> None:
     assert x.float().dtype == torch.float32
 
 
+def test_a_view_is_there_in_any_layout() -> None:
+    x = random_gaussian(2, 3, 4, 5)
+    last = Gaussian(*(part.to(memory_format=torch.channels_last) for part in (x.mean, x.var)))
+    assert torch.equal(last.view(2, -1).mean, x.mean.view(2, -1))
+    assert torch.equal(last.view(2, -1).var, x.var.view(2, -1))
+    assert x.view(2, -1).mean.data_ptr() == x.mean.data_ptr(), "no copy where none is needed"
+    with pytest.raises(RuntimeError, match="invalid"):
+        last.view(7, -1)
+
+
 def test_copies_and_pickles() -> None:
     """Methods that are looked up by name must not stand in for the ones that copying asks for."""
     x = random_gaussian(2, 3)

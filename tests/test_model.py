@@ -1,15 +1,18 @@
 """Classifier and Regressor: they learn from whatever holds data, say what they do not know, and come back from
 files."""
 
+import contextlib
 import copy
 import math
+import pickle
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, TensorDataset
 
 import torchtagi as tagi
 from torchtagi.classifier import TreeClassifier
@@ -301,6 +304,40 @@ def test_missing_targets_say_nothing(noise) -> None:
     assert math.isfinite(model.evaluate(x, targets)["nll"])
 
 
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_an_epoch_is_judged_by_the_targets_that_are_there(covariance, outputs) -> None:
+    """Batches without any target among others have the row that these alone have, but for their own samples."""
+    x, y = lines(64)
+    y = torch.stack([y, y], 1)[:, :outputs]
+    y[::3, 0] = math.nan
+    empty = torch.full((16, outputs), math.nan)
+    rows = []
+    for batches in ([(x, y)], [(x[:32], y[:32]), (x[:16], empty), (x[32:], y[32:])]):
+        torch.manual_seed(0)
+        model = tagi.Regressor(small_net(2, outputs), covariance=covariance)
+        model.update(x, y)
+        parts = [
+            TensorDataset(*(part[at : at + 16] for part in pair)) for pair in batches for at in (0, 16, 32, 48)
+        ]
+        rows.append(model.fit(DataLoader(ConcatDataset([part for part in parts if len(part)]), 16))[0])
+    for name in ("train_error", "innovation"):
+        assert rows[1][name] == pytest.approx(rows[0][name], rel=1e-6)
+    assert len(rows[1]["train_curve"]) == len(rows[0]["train_curve"])
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_a_missing_target_makes_no_error(covariance) -> None:
+    x, y = lines(400)
+    model = tagi.Regressor(small_net(2, 1), covariance=covariance, noise=2.0)
+    model.fit((x, y), epochs=10)
+    thinned = y.clone()
+    thinned[torch.rand(400, generator=torch.Generator().manual_seed(0)) < 0.8] = math.nan
+    there = ~torch.isnan(thinned)
+    expected = model.evaluate(x[there], y[there])["rmse"]
+    assert model.fit((x, thinned))[0]["train_error"] == pytest.approx(expected, rel=0.1)
+
+
 def test_a_row_without_any_target_changes_nothing() -> None:
     x, y = lines(64)
     model = regressor()
@@ -360,6 +397,76 @@ def test_a_scale_learned_in_pieces_is_that_of_the_whole(sizes, seed) -> None:
             assert scale.std[column].item() == pytest.approx(seen.std().item(), rel=1e-9)
     whole = x.nan_to_num(1.0)
     assert torch.allclose(scale.undo(scale(whole)), whole)
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+@pytest.mark.parametrize("whole", [False, True])
+def test_offsets_that_single_precision_does_not_hold_are_no_loss(tmp_path, covariance, whole) -> None:
+    """Unix timestamps as inputs, targets that vary in their last digits alone."""
+    at = torch.linspace(0, 6, 200, dtype=torch.float64)[:, None]
+    y = (1000 * at[:, 0].sin()).round() if whole else at[:, 0].sin()
+    x, far = 1.7e9 + at, (y + 1e12 * (1 if whole else 1e-3)).to(torch.int64 if whole else torch.float64)
+    torch.manual_seed(0)
+    model, near = (tagi.Regressor(small_net(1, 1), covariance=covariance) for _ in range(2))
+    near.net.load_state_dict(model.net.state_dict())
+    model.fit((x, far), epochs=5, seed=0)
+    near.fit((at, y), epochs=5, seed=0)
+    scores, expected = model.evaluate(x, far), near.evaluate(at, y)
+    assert scores["rmse"] == pytest.approx(expected["rmse"], rel=0.02)
+    assert scores["nll"] == pytest.approx(expected["nll"], rel=0.02)
+    assert model.predict(x).mean.dtype == torch.float64
+    assert near.predict(at).mean.dtype == torch.float32, "it is enough for these"
+    model.save(tmp_path / "model")
+    assert torch.equal(tagi.load(tmp_path / "model").predict(x).mean, model.predict(x).mean)
+    rounded = tagi.RegressionPrediction(*(part.float() for part in parts_of(model.predict(x))))
+    assert model.scores(rounded, far)["rmse"] > 3 * scores["rmse"], "lost digits show"
+
+
+def parts_of(prediction) -> tuple[torch.Tensor, ...]:
+    return prediction.mean, prediction.epistemic, prediction.aleatoric
+
+
+def test_single_precision_stays_what_it_is() -> None:
+    x, y = lines(64)
+    model = regressor()
+    model.fit((x, y + 1e5))
+    assert model.predict(x).mean.dtype == torch.float32
+
+
+@pytest.mark.parametrize("factor", [1e-5, 0.3, 1.0, 1e5])
+@pytest.mark.parametrize("size", [1, 7, 1200])
+def test_a_factor_that_all_weights_share_does_not_change_a_scale(factor, size) -> None:
+    """But for the one that a divisor is less than the number of rows, where weights above 1 are counts of them."""
+    x = 5 + 3 * torch.randn(1200, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    weights = torch.rand(1200, generator=torch.Generator().manual_seed(1)) + 1e-3
+    scale, scaled, alike, plain = (Standardiser() for _ in range(4))
+    seen = 0
+    for rows in torch.arange(1200).split(size):
+        seen += len(rows)
+        tolerance = 1e-5 if factor <= 1 else 2 / seen
+        scale.observe(x[rows], weights[rows])
+        scaled.observe(x[rows], factor * weights[rows])
+        alike.observe(x[rows], torch.full((len(rows),), factor))
+        plain.observe(x[rows])
+        if seen > 1:
+            assert torch.allclose(scaled.std, scale.std, rtol=tolerance)
+            assert torch.allclose(alike.std, plain.std, rtol=tolerance)
+        else:
+            assert scaled.std.tolist() == alike.std.tolist() == [1.0, 1.0]
+        assert scaled.settled == scale.settled
+    assert torch.allclose(plain.std, x.std(0), rtol=1e-12)
+    assert plain.settled
+    again = Standardiser()
+    again.read_json(scaled.as_json())
+    assert torch.equal(again.std, scaled.std)
+
+
+def test_weights_below_one_do_not_change_the_targets_scale() -> None:
+    x, y = lines(300)
+    models = [regressor(), regressor()]
+    models[0].fit((x, y, torch.full((300,), 1e-5)), seed=0)
+    models[1].fit((x, y), seed=0)
+    assert torch.allclose(models[0].scale_of_y.std, models[1].scale_of_y.std, rtol=1e-9)
 
 
 @pytest.mark.parametrize("noise", ["guessed", 0.0, -1.0, math.inf])
@@ -483,6 +590,65 @@ def test_a_saved_model_comes_back_ready(tmp_path, kind) -> None:
         again.fit((x, y))
 
 
+NUMBERS = {"numpy": (np.int64, np.float32), "array": (np.array, np.array), "tensor": (torch.tensor, torch.tensor)}
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_numbers_may_be_of_any_kind(tmp_path, kind) -> None:
+    """They are Python's in a file, and decide what Python's do."""
+    whole, real = NUMBERS[kind]
+    x, y = blobs(40)
+    options = {"epochs": whole(2), "batch_size": whole(8), "seed": whole(3)}
+    pairs = []
+    for count, number, fit in ((int, float, {"epochs": 2, "batch_size": 8, "seed": 3}), (whole, real, options)):
+        for build, targets in (
+            (lambda c, n: tagi.Classifier(small_net(), c(3), noise=n(0.5), horizon=c(500)), y),
+            (lambda c, n: tagi.Regressor(small_net(4, 1), noise=n(0.5), horizon=c(500), targets=c(1)), x[:, 0]),
+        ):
+            torch.manual_seed(0)
+            model = build(count, number)
+            model.fit((x, targets), **fit)
+            model.save(tmp_path / "model")
+            pairs.append(tagi.load(tmp_path / "model"))
+    for plain, other in zip(pairs[:2], pairs[2:], strict=True):
+        assert same(state(plain), state(other))
+        assert plain.description() == other.description()
+    assert tagi.Update(small_net(), horizon=whole(500), repeats=whole(9)).horizon == 500
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+@pytest.mark.parametrize("kind", ["fresh", "classifier", "own", "diagonal", "full", "predicted", "horizon", "tree"])
+def test_a_copy_of_a_model_is_one_of_its_own(tmp_path, kind, copied) -> None:
+    labels = kind in ("fresh", "classifier", "own", "tree")
+    x, y = blobs(64) if labels else lines(64)
+    torch.manual_seed(0)
+    model = {
+        "own": lambda: tagi.Classifier(Own(), classes=3),
+        "tree": lambda: TreeClassifier(small_net(), classes=3),
+        "diagonal": lambda: tagi.Regressor(small_net(2, 1), covariance="diagonal"),
+        "full": lambda: tagi.Regressor(small_net(2, 1), horizon="auto"),
+        "predicted": lambda: regressor("predicted"),
+        "horizon": lambda: tagi.Regressor(small_net(2, 1), covariance="diagonal", horizon=50),
+    }.get(kind, classifier)()
+    if kind != "fresh":
+        model.fit((x, y), epochs=2)
+        model.update(x[:5], y[:5])
+    before, random = state(model), torch.get_rng_state()
+    again = copied(model)
+    assert torch.equal(random, torch.get_rng_state())
+    assert same(state(again), before)
+    for learner in (again, model):  # neither learns with the other
+        assert same(state(learner), before)
+        learner.update(x[5:40], y[5:40])
+        learner.fit((x, y), epochs=2, seed=1)
+    assert not same(state(model), before)
+    assert same(state(model), state(again))
+    model.save(tmp_path / "model")
+    again.save(tmp_path / "again")
+    assert (tmp_path / "model").read_bytes() == (tmp_path / "again").read_bytes()
+    assert copy.copy(model).net is model.net
+
+
 class Own(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -519,6 +685,24 @@ def test_a_model_moves_to_another_dtype_and_goes_on() -> None:
     model.fit((x, y))
     assert next(model.predicting.parameters()).dtype == torch.float64
     assert model.predict(x).probs.dtype == torch.float64
+
+
+@pytest.mark.parametrize("kind", ["classifier", "diagonal", "full"])
+def test_all_of_a_model_moves_to_another_device(kind) -> None:
+    x, y = blobs(64) if kind == "classifier" else lines(64)
+    model = (
+        tagi.Classifier(small_net(), classes=3, horizon=100)
+        if kind == "classifier"
+        else tagi.Regressor(small_net(2, 1), covariance=kind, horizon=100)
+    )
+    model.fit((x, y))
+    model.to("cpu").update(x, y)
+    assert model.to("meta") is model
+    parts = (model.predicting, model.link, model.net, model.likelihood, *model.learning_parts().values())
+    tensors = [tensor for part in parts for tensor in part.state_dict().values()]
+    tensors += [tensor for prior in model.posterior.state.values() for tensor in prior.values()]
+    assert model.posterior.state
+    assert {tensor.device.type for tensor in tensors} == {"meta"}
 
 
 # ---- bad input -----------------------------------------------------------------------------------------------
@@ -559,6 +743,30 @@ def test_progress_is_silent_in_a_pipe(capfd) -> None:
     assert capfd.readouterr() == ("", "")
 
 
+class Viewing(torch.nn.Module):
+    """A network as of torch's tutorials, which relies on the layout in memory."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.conv, self.head = torch.nn.Conv2d(2, 4, 3), torch.nn.Linear(4 * 4 * 4 + 72, outputs)
+
+    def forward(self, x):
+        seen = torch.relu(self.conv(x))
+        return self.head(torch.cat([seen.view(seen.size(0), -1), x.view(x.size(0), -1)], 1))
+
+
+@pytest.mark.parametrize("kind", ["classifier", "regressor"])
+def test_images_may_be_viewed_as_rows(kind) -> None:
+    x = torch.randn(40, 2, 6, 6, generator=torch.Generator().manual_seed(0))
+    if kind == "classifier":
+        model, y = tagi.Classifier(Viewing(2), classes=2), (x[:, 0, 0, 0] > 0).long()
+    else:
+        model, y = tagi.Regressor(Viewing(1)), x[:, 0, 0, 0]
+    model.fit((x, y), epochs=2)
+    model.update(x[:1], y[:1])
+    assert math.isfinite(model.evaluate(x, y)["nll"])
+
+
 def test_ordinary_layers_in_front_stay_as_they_are() -> None:
     x, y = blobs(100)
     trunk = torch.nn.Linear(4, 16)
@@ -589,6 +797,35 @@ def test_samples_kept_back_are_shown_at_the_end_of_whole_epochs_alone() -> None:
     loader = Batches(DataLoader(TensorDataset(x, x)), 16, seed=3)
     loader.keep_back(0.1, 20)
     assert not loader.kept_back, "nobody can choose from a loader"
+
+
+@pytest.mark.parametrize(
+    ("samples", "size", "sizes"),
+    [(17, 16, [17]), (33, 16, [16, 17]), (34, 16, [16, 16, 2]), (3, 1, [1, 1, 1]), (1, 16, [1])],
+)
+def test_a_single_sample_left_over_joins_the_batch_before(samples, size, sizes) -> None:
+    x = torch.arange(samples)
+    batches = Batches((x, x), size, seed=3)
+    shown = [inputs for inputs, _ in batches.epoch(0)]
+    assert [len(part) for part in shown] == sizes
+    assert sorted(torch.cat(shown).tolist()) == x.tolist()
+    seen = 0
+    for number, part in enumerate(shown):
+        assert torch.equal(torch.cat([inputs for inputs, _ in batches.epoch(0, seen)]), torch.cat(shown[number:]))
+        seen += len(part)
+    assert not list(batches.epoch(0, samples))
+
+
+def test_a_batch_norm_learns_any_number_of_samples() -> None:
+    x, y = blobs(33)
+    net = torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 3)
+    )
+    events: list = []
+    model = tagi.Classifier(net, classes=3)
+    model.fit((x, y), epochs=2, stop=lambda row: events.append(row["train_curve"][-1][0]))
+    assert events == [33, 33]
+    assert model.observations == 33
 
 
 def test_a_classifier_of_many_images_judges_its_link_by_those_kept_back() -> None:
@@ -639,6 +876,47 @@ def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone() -> None:
     assert shown.tolist() != torch.cat([b[0] for b in batches[0].epoch(1)]).tolist()
     rest = torch.cat([b[0] for b in batches[0].epoch(0, samples=4)])
     assert rest.tolist() == shown.tolist()[4:]
+
+
+@pytest.mark.parametrize("kind", ["classifier", "diagonal", "full"])
+def test_autocast_does_nothing_to_a_model(kind) -> None:
+    x, y = blobs(100) if kind == "classifier" else lines(100)
+    outcomes = []
+    for enabled in (False, True):
+        torch.manual_seed(0)
+        model = classifier() if kind == "classifier" else tagi.Regressor(small_net(2, 1), covariance=kind)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            history = model.fit((x[:60], y[:60]), epochs=2, validation=(x, y), seed=0)
+            model.update(x[60:], y[60:])
+            prediction = model.predict(x)
+            assert torch.is_autocast_enabled("cpu") == enabled
+        values = prediction.probs if kind == "classifier" else prediction.mean
+        outcomes.append((history[-1]["nll"], values))
+    assert outcomes[0][0] == outcomes[1][0]
+    assert torch.equal(outcomes[0][1], outcomes[1][1])
+
+
+@pytest.mark.parametrize("around", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("kind", ["classifier", "diagonal", "full", "image"])
+def test_a_model_learns_where_gradients_are_off(kind, around) -> None:
+    x, y = blobs(100) if kind == "classifier" else lines(100)
+    if kind == "image":
+        x = x[:, :, None, None] * torch.ones(2, 6, 6)
+    outcomes = []
+    for surroundings in (contextlib.nullcontext, around):
+        torch.manual_seed(0)
+        net = {"classifier": small_net, "image": lambda: Viewing(1)}.get(kind, lambda: small_net(2, 1))()
+        of = {"classifier": 3}.get(kind)
+        covariance = {"image": "auto"}.get(kind, kind)
+        model = tagi.Classifier(net, of) if of else tagi.Regressor(net, covariance=covariance)
+        with surroundings():
+            mode = torch.is_grad_enabled()
+            model.fit((x[:60], y[:60]), epochs=2, seed=0, augment=lambda batch: batch + 0.1)
+            model.update(x[60:], y[60:])
+            assert torch.is_grad_enabled() == mode
+        model.update(x, y)
+        outcomes.append(state(model))
+    assert same(*outcomes)
 
 
 def test_a_prior_that_the_user_has_calibrated_stays() -> None:

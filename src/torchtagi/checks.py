@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,15 @@ def require_positive(name: str, value: float | Tensor) -> None:
     for end in ends:
         if not (end > 0 and math.isfinite(end)):
             raise ValueError(f"{name} must be positive and finite, got {end}")
+
+
+def plain_number(value: Any) -> Any:
+    """A number of any kind, numpy's or a tensor's say, as Python's own, which files can hold; else what it was."""
+    if isinstance(value, np.generic | np.ndarray | Tensor) and not value.ndim:
+        value = value.item()
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else value
 
 
 def require_noise(noise: object) -> None:

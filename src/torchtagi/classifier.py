@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from torchtagi import metrics
-from torchtagi.checks import as_numbers, require_labels, require_noise
+from torchtagi.checks import as_numbers, plain_number, require_labels, require_noise
 from torchtagi.fitting import Batches, Row
-from torchtagi.gaussian import Gaussian
+from torchtagi.gaussian import Gaussian, as_gaussian
 from torchtagi.heads import with_outputs
 from torchtagi.inference.conditioning import CHUNK
 from torchtagi.likelihoods import HierarchicalClassification, OneVsRest
 from torchtagi.likelihoods.link import MEMORY
-from torchtagi.model import NOISE_FLOOR, Model, gaussian
+from torchtagi.model import NOISE_FLOOR, Model, gaussian, without_autocast
 from torchtagi.prediction import ClassPrediction
 
 SCORE_EVERY = 10  # chunks: how often the average is asked beforehand; each time costs half a step
@@ -53,6 +53,7 @@ class Classifier(Model):
         noise: str | float = "learned",
         horizon: float | None = None,
     ) -> None:
+        classes, noise = plain_number(classes), plain_number(noise)
         if isinstance(classes, str) or not isinstance(classes, int | Iterable):
             raise TypeError(f"classes must be a whole number or the list of labels, got {classes!r}")
         self.classes = None if isinstance(classes, int) else [getattr(c, "item", lambda c=c: c)() for c in classes]
@@ -132,8 +133,10 @@ class Classifier(Model):
             x, y = self.prepared(inputs), self.encoded(labels)
             self.link.weights = weights[0] if weights else None
         with torch.no_grad():
-            self.link.score_link(self.predicting(x), y, new=self.new or self.held_out is not None)
+            z = self.predicting(as_gaussian(x, finite=True))
+            self.link.score_link(z, y, new=self.new or self.held_out is not None)
 
+    @without_autocast
     def predict(self, x: Any) -> ClassPrediction:
         """Class probabilities with both uncertainties."""
         parts = [self.link.predict(z) for z in self.outputs(x)]

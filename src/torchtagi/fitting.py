@@ -42,6 +42,7 @@ from torch.utils.data import (
 )
 
 from torchtagi import distributed
+from torchtagi.checks import as_numbers, plain_number
 from torchtagi.gaussian import Gaussian, cat
 
 CURVE_POINTS = 30  # how finely an epoch's training error is kept: enough to see its shape in a plot
@@ -92,11 +93,12 @@ class Batches:
     batches are taken."""
 
     def __init__(self, source: Any, batch_size: int, seed: int) -> None:
+        batch_size, seed = plain_number(batch_size), plain_number(seed)
         if not isinstance(batch_size, int) or batch_size < 1:
             raise ValueError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
-        if not isinstance(seed, int | np.integer):
+        if not isinstance(seed, int):
             raise TypeError(f"seed must be a whole number, got {seed!r}")
-        self.source, self.batch_size, self.seed = source, batch_size, int(seed)
+        self.source, self.batch_size, self.seed = source, batch_size, seed
         self.samples: int | None = None
         self.kept_back, self.late = 0, 1
         self.rank, self.size = 0, 1  # of the processes that share the data
@@ -195,7 +197,8 @@ class Batches:
         self, epoch: int, samples: int = 0, batches: int = 0, whole: bool = True, shared: bool = True
     ) -> Iterator[tuple[Any, ...]]:
         """The batches of an epoch, counted from 0, but for those that were seen: so many samples, or of a
-        DataLoader so many batches. Where processes share the data, this one's part of each."""
+        DataLoader so many batches. Where processes share the data, this one's part of each. A single sample that
+        would be left over joins the last batch, because a batch norm finds no spread in it."""
         if isinstance(self.source, DataLoader):
             if hasattr(self.source.sampler, "set_epoch"):
                 self.source.sampler.set_epoch(epoch)
@@ -209,9 +212,16 @@ class Batches:
             kept = self.kept_rows()
             order = torch.cat([order[~torch.isin(order, kept)], *([kept] if whole else [])])
         size = self.step_size if shared else self.batch_size
-        for start in range(samples, len(order), size):
-            rows = order[start : start + size]
+        for rows in order[samples:].split(sizes_of_batches(len(order) - samples, size)):
             yield self.rows_of(self.own(rows) if shared else rows)
+
+
+def sizes_of_batches(samples: int, size: int) -> list[int]:
+    """So many samples in batches of `size`, and what is left over; a single one only where there is no other."""
+    whole, left = divmod(samples, size)
+    if whole and left == 1:
+        return [*[size] * (whole - 1), size + 1]
+    return [*[size] * whole, *([left] if left else [])]
 
 
 def sized(source: Any) -> int | None:
@@ -285,6 +295,18 @@ def everything(data: Any) -> tuple[Any, Any]:
     return concatenated([x for x, *_ in parts]), joined([y for _, y, *_ in parts])
 
 
+def without_target(y: Any) -> int:
+    """How many samples have none: all that they could have are NaN."""
+    try:
+        numbers = as_numbers("y", y)
+    except TypeError:  # names of classes
+        return 0
+    if not numbers.is_floating_point():
+        return 0
+    missing = torch.isnan(numbers)
+    return int((missing.flatten(1).all(1) if missing.ndim > 1 else missing).sum())
+
+
 def joined(targets: list[Any]) -> Any:
     """Targets of several batches as one."""
     if isinstance(targets[0], Tensor):
@@ -327,13 +349,18 @@ class EpochSums:
 
     batches: int = 0
     samples: int = 0
+    missing: int = 0
+    """Samples without any target, which make no error."""
     errors: float = 0.0
     seconds: float = 0.0
     reports: dict[str, float] = field(default_factory=dict)
     """The sums of the steps' reports."""
+    unreported: dict[str, int] = field(default_factory=dict)
+    """Of how many steps a report was NaN: nothing was observed in them."""
     curve: list[tuple[int, float]] = field(default_factory=list)
     """(samples seen in this epoch, error on those since the point before)."""
     curve_samples: int = 0
+    curve_missing: int = 0
     curve_errors: float = 0.0
 
 
@@ -372,6 +399,7 @@ class Fit:
         group: distributed.Group | None = None,
         shard: bool = False,
     ) -> None:
+        epochs = plain_number(epochs)
         if not isinstance(epochs, int) or epochs < 1:
             raise ValueError(f"epochs must be a whole number of at least 1, got {epochs!r}")
         if shard and group is None:
@@ -427,10 +455,10 @@ class Fit:
                     inputs = x if augment is None else self.varied(x, augment)
                     self.torn = True
                     errors, report = learner.learn(inputs, *observed)
-                    samples, errors, save_due = self.agreed(len(x), errors)
-                self.add(samples, errors, report, time.perf_counter() - start)
+                    samples, missing, errors, save_due = self.agreed(len(x), without_target(observed[0]), errors)
+                self.add(samples, missing, errors, report, time.perf_counter() - start)
                 self.torn = False
-                error_so_far = learner.training_error(sums.errors, sums.samples)
+                error_so_far = learner.training_error(sums.errors, sums.samples - sums.missing)
                 rate = sums.samples / sums.seconds
                 of_samples = self.batches.length(self.is_whole(epoch))
                 yield Step(epoch + 1, samples, sums.samples, of_samples, error_so_far, report, rate, save_due)
@@ -475,16 +503,17 @@ class Fit:
                 raise
             raise self.group.explained(error) from None
 
-    def agreed(self, samples: int, errors: float) -> tuple[int, float, bool]:
+    def agreed(self, samples: int, missing: int, errors: float) -> tuple[int, int, float, bool]:
         """The samples and errors of all processes, and whether to save. All stop if one is asked to."""
         save_due = time.monotonic() - self.saved > SAVE_SECONDS
         if self.group is not None:
             due = self.group.first and save_due
-            sums = self.group.sums(samples, errors, due, len(self.signals))
-            samples, errors, save_due, self.asked_to_stop = int(sums[0]), sums[1], sums[2] > 0, sums[3] > 0
+            sums = self.group.sums(samples, missing, errors, due, len(self.signals))
+            samples, missing, errors, save_due = int(sums[0]), int(sums[1]), sums[2], sums[3] > 0
+            self.asked_to_stop = sums[4] > 0
         if save_due:
             self.saved = time.monotonic()
-        return samples, errors, save_due
+        return samples, missing, errors, save_due
 
     def varied(self, x: Any, augment: Augment) -> Any:
         """Inputs augmented; of several processes each draws what no other one draws."""
@@ -498,17 +527,21 @@ class Fit:
         finally:
             torch.set_rng_state(now)
 
-    def add(self, samples: int, errors: float, report: Row, seconds: float) -> None:
+    def add(self, samples: int, missing: int, errors: float, report: Row, seconds: float) -> None:
         """Add a batch to the sums of its epoch."""
         sums = self.sums
         sums.batches += 1
         sums.samples += samples
+        sums.missing += missing
         sums.errors += errors
         sums.seconds += seconds
         sums.curve_samples += samples
+        sums.curve_missing += missing
         sums.curve_errors += errors
         for name, value in report.items():
-            sums.reports[name] = sums.reports.get(name, 0.0) + value
+            unknown = math.isnan(value)
+            sums.reports[name] = sums.reports.get(name, 0.0) + (0.0 if unknown else value)
+            sums.unreported[name] = sums.unreported.get(name, 0) + unknown
         every = math.ceil((self.batches.samples or 2**20) / self.batches.step_size / CURVE_POINTS)
         if sums.batches % every == 0:
             self.end_curve_point()
@@ -538,10 +571,15 @@ class Fit:
 
     def end_curve_point(self) -> None:
         sums = self.sums
-        if sums.curve_samples:
-            error = self.learner.training_error(sums.curve_errors, sums.curve_samples)
+        if sums.curve_samples > sums.curve_missing:
+            error = self.learner.training_error(sums.curve_errors, sums.curve_samples - sums.curve_missing)
             sums.curve.append((sums.samples, round(error, 3)))
-        sums.curve_samples, sums.curve_errors = 0, 0.0
+        sums.curve_samples, sums.curve_missing, sums.curve_errors = 0, 0, 0.0
+
+    def mean_report(self, name: str) -> float:
+        """Over the steps in which something was observed; NaN if there was none."""
+        steps = self.sums.batches - self.sums.unreported.get(name, 0)
+        return self.sums.reports[name] / steps if steps else math.nan
 
     def finish_epoch(self) -> EpochEnd:
         sums, learner = self.sums, self.learner
@@ -553,9 +591,9 @@ class Fit:
         row = {
             "epoch": learner.epochs,
             **measured,
-            "train_error": round(learner.training_error(sums.errors, sums.samples), 4),
+            "train_error": round(learner.training_error(sums.errors, sums.samples - sums.missing), 4),
             **learner.measures(),
-            **{name: total / sums.batches for name, total in sums.reports.items()},
+            **{name: self.mean_report(name) for name in sums.reports},
             "seconds": round(sums.seconds, 3),
             "samples_per_second": round(sums.samples / sums.seconds, 1),
             "train_curve": [list(point) for point in sums.curve],

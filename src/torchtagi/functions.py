@@ -34,12 +34,21 @@ Rule = Callable[..., Any]
 REARRANGEMENTS = (
     *("clone", "contiguous", "detach", "expand", "flatten", "flip", "index_select", "moveaxis", "movedim"),
     *("narrow", "permute", "ravel", "reshape", "roll", "select", "squeeze", "swapaxes", "swapdims", "t"),
-    *("transpose", "unflatten", "unsqueeze", "view", "cpu", "cuda", "double", "float", "to"),
+    *("transpose", "unflatten", "unsqueeze", "cpu", "cuda", "double", "float", "to"),
 )
 
 
 def rearrange(function: Rule) -> Rule:
     return lambda x, *args, **options: x.map(lambda t: function(t, *args, **options))
+
+
+def view(tensor: Tensor, *args: Any, **options: Any) -> Tensor:
+    """`Tensor.view`; where the layout in memory has none, as channels_last of images, a copy. Which layout that
+    is, the model decides and not the network."""
+    try:
+        return tensor.view(*args, **options)
+    except RuntimeError:
+        return tensor.reshape(*args, **options)
 
 
 def divide_up(function: Rule) -> Rule:
@@ -135,6 +144,7 @@ RULES: dict[str, Rule] = {
     "max_pool2d": layer(tnn.MaxPool2d),
     "adaptive_avg_pool2d": layer(tnn.AdaptiveAvgPool2d),
     **{name: rearrange(getattr(Tensor, name)) for name in REARRANGEMENTS},
+    "view": rearrange(view),
     **{f.__name__: rearrange(f) for f in (F.pixel_shuffle, F.pixel_unshuffle)},
     **{f.__name__: divide_up(f) for f in (torch.chunk, torch.split, torch.tensor_split, torch.unbind)},
     **same("cat concat concatenate", partial(join, torch.cat)),

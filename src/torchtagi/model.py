@@ -26,9 +26,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import wraps
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ParamSpec, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -36,10 +37,10 @@ from torch import Tensor, nn
 from torchtagi import checkpoint as files
 from torchtagi import distributed
 from torchtagi.checkpoint import CheckpointError
-from torchtagi.checks import as_numbers, naming_largest, place, require_finite
+from torchtagi.checks import as_numbers, naming_largest, place, plain_number, require_finite
 from torchtagi.convert import convert
 from torchtagi.fitting import Batches, EpochEnd, Fit, Row, everything, held_interrupt, is_columns
-from torchtagi.gaussian import Gaussian
+from torchtagi.gaussian import Gaussian, as_gaussian
 from torchtagi.inference.average import STEPS, Average
 from torchtagi.inference.conditioning import CHUNK, condition
 from torchtagi.inference.prior import calibrate_prior
@@ -56,7 +57,27 @@ PRIOR_INPUTS = 16
 SETTLING = 4  # epochs at the end of a fit in which steps become shorter: results/ablation/repeats.jsonl
 DRIFTING = 32  # an average's steps are so many times less than a horizon, or it would lag behind what drifts
 NOISE_FLOOR = 0.01  # of a learned noise, in units of ±1 codes and of standardised targets
+REBUILT = ("posterior", "average", "predicting", "joint", "held_out")  # by a copy; the last are a fit's data
 PREDICTION_BATCH = 200  # as fast as 1000, whose large tensors are given back to the system and fetched again
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def without_autocast(method: Callable[P, T]) -> Callable[P, T]:
+    """A method of a model for which `torch.autocast` is off: variances and messages in lower precision are not
+    slightly but utterly wrong. `multiply_in` is the way to multiply in it."""
+
+    @wraps(method)
+    def in_own_precision(*args: P.args, **options: P.kwargs) -> T:
+        model: Any = args[0]
+        device = model.like.device.type
+        if not torch.is_autocast_enabled(device):
+            return method(*args, **options)
+        with torch.autocast(device, enabled=False):
+            return method(*args, **options)
+
+    return in_own_precision
 
 
 class Model(ABC):
@@ -65,7 +86,7 @@ class Model(ABC):
     def __init__(self, net: nn.Module, likelihood: Observer, horizon: float | None = None) -> None:
         for parameter in ordinary_parameters(net):
             parameter.requires_grad_(False)  # ordinary layers are features here; they do not learn
-        self.net, self.likelihood, self.horizon = net, likelihood, horizon
+        self.net, self.likelihood, self.horizon = net, likelihood, plain_number(horizon)
         self.epochs, self.observations, self.new = 0, 0, True
         self.calibrated = any(part.learned or part.calibrated for part in gaussian_parameters([net]))
         self.convolutional = any(isinstance(part, ConvolutionLayer) for part in net.modules())
@@ -99,9 +120,36 @@ class Model(ABC):
         return self.posterior.sharded
 
     def to(self, device: torch.device | str) -> Self:
-        for module in (self.net, self.likelihood, self.predicting, self.link):
+        """All that the model is moves: what predicts, what learns, and the prior that it returns to."""
+        for module in self.parts().values():
             module.to(device)
+        for prior in self.posterior.state.values():
+            prior.update({name: tensor.to(device) for name, tensor in prior.items()})
         return self
+
+    # ---- copies and pickles ---------------------------------------------------------------------------------
+
+    def __getstate__(self) -> Row:
+        """What a file would have, and the network and its likelihood themselves."""
+        states = {name: part.state_dict() for name, part in self.parts().items()}
+        own = {name: value for name, value in vars(self).items() if name not in REBUILT}
+        return {"own": own, "json": self.as_json(), "prior": bool(self.posterior.state), "states": states}
+
+    def __setstate__(self, state: Row) -> None:
+        vars(self).update(state["own"])
+        self.start_inference()
+        vars(self).update(state["own"])  # the link was made anew
+        if state["prior"]:
+            self.posterior.keep_prior()  # to be overwritten
+        for name, part in self.parts().items():
+            part.load_state_dict(state["states"][name])
+        self.read_json(state["json"])
+
+    def __copy__(self) -> Self:
+        """Another name for the same network, which has one update."""
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self))
+        return twin
 
     # ---- what a kind of model says --------------------------------------------------------------------------
 
@@ -226,7 +274,7 @@ class Model(ABC):
             self.calibrate(self.prepared(self.checked_inputs(batches.first(PRIOR_INPUTS)[0])))
 
     def calibrate(self, x: Any) -> None:
-        calibrate_prior(self.net, x[:PRIOR_INPUTS])
+        calibrate_prior(self.net, as_gaussian(x[:PRIOR_INPUTS]))
         self.calibrated = True
         if self.horizon is not None:
             self.posterior.keep_prior()
@@ -258,7 +306,7 @@ class Model(ABC):
         given, observed, x, y, weights = batch
         if not self.calibrated:
             self.calibrate(x)
-        errors, samples, steps, report = 0.0, 0, 0, {"alpha": 0.0, "innovation": 0.0}
+        errors, samples, steps, observing, report = 0.0, 0, 0, 0, {"alpha": 0.0, "innovation": 0.0}
 
         def before(inputs: Any, z: Gaussian, targets: Tensor) -> None:
             nonlocal errors, samples
@@ -271,8 +319,9 @@ class Model(ABC):
                 self.posterior.repeats = self.observations if self.replaces_repeats() else math.inf
 
         def after() -> None:
-            nonlocal steps
+            nonlocal steps, observing
             steps += 1
+            observing += self.posterior.report["innovation"] > 0  # it is 0 where all targets are missing
             for name in report:
                 report[name] += self.posterior.report[name]
             if self.average is not None:
@@ -286,7 +335,8 @@ class Model(ABC):
             if weights is not None:
                 self.likelihood.weights = None
         self.observations += sum(sizes) if self.new else 0
-        return errors, {name: total / steps for name, total in report.items()}
+        innovation = report["innovation"] / observing if observing else math.nan
+        return errors, {"alpha": report["alpha"] / steps, "innovation": innovation}
 
     def batch(self, x: Any, y: Any, weights: Any, checked: bool) -> tuple[Any, Any, Any, Tensor, Tensor | None]:
         """Inputs and targets, checked and as they are learned; weights if there are some."""
@@ -305,6 +355,8 @@ class Model(ABC):
     def score_link(self, x: Any, y: Tensor) -> None:  # noqa: B027 - only labels are predicted through a link
         """Now and then, show the likelihood that predicts what the average says of inputs not learned yet."""
 
+    @without_autocast
+    @torch.inference_mode(False)  # and with gradients, which are the messages
     def update(self, x: Any, y: Any, weights: Any = None) -> Row:
         """Learn new observations, one or many; nothing of them is a repeat. Each counts for one, or for its weight.
         Returns a report of the step: `innovation`, the mean of r²/(v+R), near 1 where the predicted variance is
@@ -318,6 +370,8 @@ class Model(ABC):
     def observe(self, x: Any, y: Any, weights: Any = None) -> None:  # noqa: B027 - labels have no scale
         """Look at new observations before they are learned."""
 
+    @without_autocast
+    @torch.inference_mode(False)  # and with gradients, which are the messages
     def fit(
         self,
         data: Any,
@@ -449,7 +503,7 @@ class Model(ABC):
             for start in range(0, len(x), PREDICTION_BATCH * size):
                 starts = [min(start + PREDICTION_BATCH * rank, len(x)) for rank in range(size + 1)]
                 own = slice(*starts[:2]) if group is None else slice(*starts[group.rank : group.rank + 2])
-                z = self.predicting(self.prepared(x[own]))
+                z = self.predicting(as_gaussian(self.prepared(x[own]), finite=True))
                 if group is not None:
                     sizes = [end - begin for begin, end in pairwise(starts)]
                     z = Gaussian.trusted(group.rows(z.mean, sizes), group.rows(z.variance, sizes))
@@ -494,14 +548,17 @@ class Model(ABC):
         content, keeps_prior = group.of_first(lambda: (self.as_json(), bool(self.posterior.state)))
         if keeps_prior:
             self.posterior.keep_prior()  # to be overwritten
-        parts = {"predicting": self.predicting, "link": self.link, **self.learning_parts()}
-        state = {f"{name}.{key}": t for name, part in parts.items() for key, t in part.state_dict().items()}
+        state = {f"{name}.{key}": t for name, part in self.parts().items() for key, t in part.state_dict().items()}
         shapes = group.objects({key: tuple(tensor.shape) for key, tensor in state.items()})
         if any(own != shapes[0] for own in shapes):
             raise ValueError("all processes must fit the same model, and their networks or likelihoods differ")
         for tensor in state.values():
             group.share_(tensor)
         self.read_json(content)
+
+    def parts(self) -> dict[str, nn.Module]:
+        """All that has tensors, some of them perhaps twice."""
+        return {"predicting": self.predicting, "link": self.link, **self.learning_parts()}
 
     def learning_parts(self) -> dict[str, nn.Module]:
         """What learns, where it is not what predicts, and the prior that it returns to, if it does."""

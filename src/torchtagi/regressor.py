@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchtagi import distributed, metrics
-from torchtagi.checks import as_numbers, naming_largest, require_finite, require_noise
+from torchtagi.checks import as_numbers, naming_largest, plain_number, require_finite, require_noise
 from torchtagi.fitting import Batches, Row
 from torchtagi.gaussian import Gaussian, as_gaussian, cat
 from torchtagi.heads import last_layer, outputs_of, with_outputs
@@ -19,7 +19,7 @@ from torchtagi.inference.conditioning import chunks
 from torchtagi.likelihoods import Regression
 from torchtagi.likelihoods.observation import NOISE_WINDOW, require_targets
 from torchtagi.likelihoods.relative_noise import RelativeNoise
-from torchtagi.model import NOISE_FLOOR, PREDICTION_BATCH, PRIOR_INPUTS, Model, gaussian
+from torchtagi.model import NOISE_FLOOR, PREDICTION_BATCH, PRIOR_INPUTS, Model, gaussian, without_autocast
 from torchtagi.prediction import RegressionPrediction
 from torchtagi.standardising import Standardiser
 
@@ -57,6 +57,7 @@ class Regressor(Model):
         horizon: float | str | None = None,
         targets: int | None = None,
     ) -> None:
+        noise, horizon, targets = plain_number(noise), plain_number(horizon), plain_number(targets)
         if isinstance(noise, str) and noise not in ("learned", "predicted"):
             raise ValueError(f'noise must be "learned", "predicted" or a number, got {noise!r}')
         if not isinstance(noise, str):
@@ -296,7 +297,7 @@ class Regressor(Model):
     # ---- targets and predictions -----------------------------------------------------------------------------
 
     def prepared(self, x: Any) -> Any:
-        return self.scale_of_x(super().prepared(x))
+        return super().prepared(self.scale_of_x(x, self.like.dtype))
 
     def scales(self) -> tuple[Standardiser, ...]:
         return self.scale_of_x, self.scale_of_y
@@ -323,9 +324,8 @@ class Regressor(Model):
         return numbers
 
     def encoded(self, y: Any) -> Tensor:
-        y = y.to(self.like)
-        standardised: Tensor = self.scale_of_y(y[:, None] if y.ndim == 1 else y)
-        return standardised
+        standardised: Tensor = self.scale_of_y(y[:, None] if y.ndim == 1 else y, self.like.dtype)
+        return standardised.to(self.like)
 
     def error(self, z: Gaussian, y: Tensor) -> float:
         mean = z.mean[:, ::2] if self.pairs else z.mean
@@ -342,19 +342,21 @@ class Regressor(Model):
         noise = self.likelihood.predictive_noise_var.sqrt()[None]
         return {"noise_std": (noise * self.scale_of_y.factor(noise))[0].tolist()}
 
+    @without_autocast
     def predict(self, x: Any) -> RegressionPrediction:
         """In the targets' units."""
         rows = []
         for z in self.outputs(x):
             z, noise = self.likelihood.split(z)
-            square = self.scale_of_y.factor(noise).square()
-            rows.append((self.scale_of_y.undo(z.mean), z.variance * square, noise * square))
+            mean = self.scale_of_y.undo(z.mean)
+            square = self.scale_of_y.factor(mean).square()
+            rows.append((mean, z.variance * square, noise * square))
         columns = [torch.cat(column) for column in zip(*rows, strict=True)]
         return RegressionPrediction(*(part[:, 0] if self.flat and self.targets == 1 else part for part in columns))
 
     def scores(self, prediction: RegressionPrediction, y: Any) -> Row:
         """In the targets' units; a missing target counts nothing."""
-        y = self.checked_targets(y).to(prediction.mean)
+        y = self.checked_targets(y).to(prediction.mean.device)  # of their own dtype, or lost digits would not show
         if len(y) != len(prediction):
             raise ValueError(f"y must have as many entries as x, {len(prediction)}, got {len(y)}")
         if bool(torch.isnan(y).all()):

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from torchtagi.gaussian import Gaussian
+from torchtagi.metrics import wide
 
 ROWS = 1000  # of a stream, until its scale stays
+ROUNDED = 1e-4  # of a standard deviation: predictions that would be rounded by more keep the digits of double
 
 
 class Standardiser:
@@ -22,12 +24,17 @@ class Standardiser:
     def __init__(self) -> None:
         self.settled = False
         """Whether nothing is observed any more."""
-        self.rows, self.mean, self.squares = (torch.zeros(1, dtype=torch.float64) for _ in range(3))
+        self.in_double = False
+        """Whether numbers came with more digits than single precision has."""
+        self.rows, self.squared_weights, self.mean, self.squares = (
+            torch.zeros(1, dtype=torch.float64) for _ in range(4)
+        )
         self.std = self.deviation()
 
     def observe(self, x: Tensor, weights: Tensor | None = None) -> None:
         """Add rows (N, features, …) to what is known of their scale; a NaN is missing. A row counts for one, or for
         its weight."""
+        self.in_double = self.in_double or digits_of(x) == torch.float64
         values = x.detach().cpu().double().transpose(0, 1)
         seen = (~torch.isnan(values)).double()
         if weights is not None:
@@ -41,18 +48,27 @@ class Standardiser:
         self.squares = self.squares + within + delta.square() * self.rows * count / total
         self.mean = self.mean + delta * count / total
         self.rows = self.rows + count
+        self.squared_weights = self.squared_weights + seen.square().sum(1)
         self.std = self.deviation()
-        self.settled = bool(self.rows.min() >= ROWS)
+        equal = self.rows.square() / self.squared_weights  # rows of one weight that say as much (Kish 1965)
+        self.settled = bool(equal.min() >= ROWS)
 
     def deviation(self) -> Tensor:
-        """1 where nothing varies."""
-        std = (self.squares / (self.rows - 1).clamp_min(1)).sqrt()
-        return torch.where(std > 1e-12 * self.mean.abs(), std, 1.0)
+        """1 where nothing varies. Weights that are counts have the divisor Σw − 1, as rows that come so often have.
+        Below 1 it is Σw − Σw²/Σw, unbiased whatever factor they share, and rounding alone of a single row."""
+        divisor = self.rows - (self.squared_weights / self.rows).clamp_max(1)
+        std = (self.squares / divisor).sqrt()
+        return torch.where((divisor > 1e-12 * self.rows) & (std > 1e-12 * self.mean.abs()), std, 1.0)
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Any, least: torch.dtype = torch.float32) -> Any:
+        """In the precision that x came in, or a better one: a large mean has to go before digits do."""
+        x = x.to(digits_of(x, least))
         return (x - shaped(self.mean, x)) / self.factor(x)
 
     def undo(self, y: Tensor) -> Tensor:
+        """The inverse; in double, if numbers came in it and y would be rounded visibly in its own precision."""
+        step = torch.finfo(y.dtype).eps * self.mean.abs()
+        y = wide(y) if self.in_double and bool((step > ROUNDED * self.std).any()) else y
         return y * self.factor(y) + shaped(self.mean, y)
 
     def factor(self, like: Tensor | Gaussian) -> Tensor:
@@ -60,17 +76,25 @@ class Standardiser:
         return shaped(self.std, like)
 
     def as_json(self) -> dict[str, Any]:
-        columns = {name: getattr(self, name).tolist() for name in ("rows", "mean", "squares")}
-        return {**columns, "settled": self.settled}
+        columns = {name: getattr(self, name).tolist() for name in ("rows", "squared_weights", "mean", "squares")}
+        return {**columns, "settled": self.settled, "in_double": self.in_double}
 
     def read_json(self, content: dict[str, Any]) -> None:
         """The inverse; raises what malformed content trips over."""
-        columns = torch.tensor([content[name] for name in ("rows", "mean", "squares")], dtype=torch.float64)
+        weights = content.get("squared_weights", content["rows"])  # older files have none
+        columns = torch.tensor([content["rows"], weights, content["mean"], content["squares"]], dtype=torch.float64)
         if columns.ndim != 2 or not bool(columns.isfinite().all()):
             raise ValueError("the scale of inputs or targets is malformed")
-        self.rows, self.mean, self.squares = columns
+        self.rows, self.squared_weights, self.mean, self.squares = columns
         self.std = self.deviation()
-        self.settled = bool(content["settled"])
+        self.settled, self.in_double = bool(content["settled"]), bool(content.get("in_double", False))
+
+
+def digits_of(x: Tensor | Gaussian, least: torch.dtype = torch.float32) -> torch.dtype:
+    """The precision in which nothing of x is lost: whole numbers may have more digits than single precision."""
+    if x.dtype.is_floating_point:
+        return torch.promote_types(x.dtype, least)
+    return wide(torch.empty(0, device=x.device)).dtype
 
 
 def shaped(values: Tensor, like: Tensor | Gaussian) -> Tensor:

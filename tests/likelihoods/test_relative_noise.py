@@ -255,7 +255,7 @@ def test_outputs_that_are_not_the_targets_are_named(outputs: int, options: dict)
 @pytest.mark.parametrize("weight", [1.0, 10.0])
 def test_a_diagonal_covariance_finds_it_too(epochs: int | None, weight: float) -> None:
     """In a stream of single rows, and by fits of so many epochs; samples may count for several."""
-    x, std, y = curve(1000, slope=3.0)
+    x, _, y = curve(1000, slope=3.0)
     new, scores = curve(1000, slope=3.0, seed=1), {}
     for noise in ("predicted", "learned"):
         torch.manual_seed(0)

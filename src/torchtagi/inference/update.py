@@ -75,6 +75,7 @@ from torch import distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from torchtagi import distributed
+from torchtagi.checks import plain_number
 from torchtagi.compat import (
     foreach_add_,
     foreach_addcmul_,
@@ -145,6 +146,7 @@ class Update(torch.optim.Optimizer):
     ) -> None:
         if not isinstance(net, nn.Module):
             raise TypeError(f"Update takes the network, Update(net), not its parameters; got {type(net).__name__}")
+        horizon, repeats = plain_number(horizon), plain_number(repeats)
         if rule not in RULES:
             raise ValueError(f"rule must be one of {', '.join(RULES)}, got {rule!r}")
         if horizon is not None and not (isinstance(horizon, int | float) and 1 <= horizon < math.inf):
