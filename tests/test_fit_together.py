@@ -446,7 +446,7 @@ def part_of_a_fit(group: distributed.Group | None, path: Path, part: str, augmen
             history.append(event.row)
         if part == "beginning" and number == STOPS[size]:
             if first:
-                model.save(path, fit=run.position(), history=[])
+                model.save(path, fit=run.position(), history=history)
             return {}
     return state_of(model, history)
 

@@ -544,6 +544,39 @@ def test_resume_without_a_file_begins_and_without_a_name_is_refused(tmp_path) ->
         classifier().fit((x, y), checkpoint=tmp_path / "model.safetensors", resume=True)
 
 
+@pytest.mark.parametrize("kind", ["classifier", "full"])
+def test_a_fit_that_is_done_goes_on_to_more_epochs(tmp_path, kind) -> None:
+    """As a second fit with the same seed does."""
+    x, y = blobs(64) if kind == "classifier" else lines(64)
+    build, path = {"classifier": classifier, "full": regressor}[kind], tmp_path / "fit"
+    first = build()
+    first.fit((x, y), epochs=1, seed=0)  # not one of those that the file's fit counts
+    first.fit((x, y), epochs=2, seed=1, checkpoint=path)
+    for epochs in (2, 6, 6):
+        longer = build()
+        history = longer.fit((x, y), epochs=epochs, seed=1, checkpoint=path, resume=True)
+        assert [row["epoch"] for row in history] == list(range(2, epochs + 2))
+        assert longer.epochs == epochs + 1
+        if epochs == 2:
+            assert same(state(longer), state(first))
+    first.fit((x, y), epochs=4, seed=1)
+    assert same(state(longer), state(first))
+    other = build()
+    before = state(other)
+    with pytest.raises(ValueError, match=r"a fit of 6 epochs, 6 of them learned.*epochs=3.*epochs=6"):
+        other.fit((x, y), epochs=3, checkpoint=path, resume=True)
+    assert same(state(other), before)
+
+
+def test_a_fit_that_was_stopped_keeps_its_number_of_epochs(tmp_path) -> None:
+    (x, y), path = blobs(64), tmp_path / "fit"
+    classifier().fit((x, y), epochs=4, checkpoint=path, stop=lambda row: row["epoch"] == 2)
+    for epochs in (2, 3, 6):
+        with pytest.raises(ValueError, match=rf"a fit of 4 epochs, 2 of them learned.*epochs={epochs}.*epochs=4"):
+            classifier().fit((x, y), epochs=epochs, checkpoint=path, resume=True)
+    assert len(classifier().fit((x, y), epochs=4, checkpoint=path, resume=True)) == 4
+
+
 def test_epochs_add_up_over_fits() -> None:
     x, y = blobs(48)
     model = classifier()

@@ -394,8 +394,10 @@ class Model(ABC):
         from the second epoch on. `validation`, data like the others, is measured after each epoch. `progress` shows
         a bar on a terminal. `stop`, a function of an epoch's row, ends the fit after it by returning True.
         `checkpoint` names a file that is written after each epoch and every five minutes; with `resume` a fit that
-        was stopped goes on from it, to the bit. `seed` decides the order of the data; unless given it is drawn from
-        torch's generator.
+        was stopped goes on from it, to the bit, if it is given the same `epochs`. One whose epochs are done goes on
+        to as many as are given now. It learns what a second fit would, not what one fit of so many would have: the
+        steps become shorter towards the end of each. `seed` decides the order of the data; unless given it is drawn
+        from torch's generator.
 
         Under `torchrun`, or where a default process group is there, all processes learn together: each is given all
         data and learns its part of them, `batch_size` samples at a time (docs/distributed.md). With `shard` each
@@ -481,13 +483,24 @@ class Model(ABC):
 
     def resume(self, fit: Fit, path: str | Path) -> list[Row]:
         """Become what the file holds, and let `fit` go on from there; returns the rows so far."""
+        given = fit.last - self.epochs
         extra = self.restore(path)
         try:
             fit.go_to(extra["fit"])
             fit.last = int(extra["fit"]["last"])
-            return list(extra["history"])
+            history = list(extra["history"])
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise CheckpointError(f"{path}: holds a model, but no fit to go on with") from error
+        begun_at = self.epochs - len(history)
+        planned = fit.last - begun_at
+        if given < planned or (given > planned and not fit.done):
+            raise ValueError(
+                f"{path}: holds a fit of {planned} epochs, {len(history)} of them learned, which cannot become one "
+                f"of epochs={given}, because its steps depend on their number; go on with epochs={planned}, and "
+                "with more when these are learned"
+            )
+        fit.last = begun_at + given
+        return history
 
     # ---- predicting -----------------------------------------------------------------------------------------
 
