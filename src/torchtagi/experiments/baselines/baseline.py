@@ -22,6 +22,7 @@ from torchtagi import checkpoint
 from torchtagi.checkpoint import CheckpointError
 from torchtagi.experiments.runs.folder import Row
 from torchtagi.experiments.runs.training import EpochLearner
+from torchtagi.fitting import sizes_of_batches
 from torchtagi.model import PREDICTION_BATCH
 from torchtagi.prediction import ClassPrediction
 
@@ -35,7 +36,7 @@ class Baseline(EpochLearner, ABC):
         """`config` is a `BaselineConfig`; `images` is how many there are to learn from: schedules and priors are
         relative to it."""
         self.config, self.images = config, images
-        self.epoch_steps = math.ceil(images / config.batch_size)
+        self.epoch_steps = len(sizes_of_batches(images, config.batch_size))
         self.steps = torch.zeros((), dtype=torch.int64)
         self.unfinished = False
         """Whether it is being trained: a network loaded from a checkpoint is taken as it is."""
