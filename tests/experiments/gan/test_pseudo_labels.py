@@ -56,7 +56,8 @@ def test_images_that_do_not_differ_and_too_few_images_have_classes_too():
 
 def test_a_block_is_given_out_batch_by_batch():
     labels = PseudoLabels(batch_size=16, codes=1)
-    assert len(labels.classes) == BLOCK
+    labels.assign([log_probs(BLOCK + 1, 10)])  # with the one that is left over at an epoch's end
+    assert labels.of_batch(39, 17).shape == (17, 1)
     assert [batch for batch in range(100) if labels.begins_at(batch)] == [0, 40, 80]
     found = log_probs(100, 10)  # a last block that is shorter
     labels.assign([found])

@@ -30,8 +30,8 @@ class PseudoLabels(nn.Module):
         super().__init__()
         self.batch_size = batch_size
         self.batches = max(1, BLOCK // batch_size)
-        self.register_buffer("classes", torch.zeros(self.batches * batch_size + 1, codes, dtype=torch.long))
-        # an epoch's last batch may have one image more
+        most = self.batches * batch_size + 1  # an epoch's last batch may have one image more
+        self.register_buffer("classes", torch.zeros(most, codes, dtype=torch.long))
 
     def begins_at(self, batch: int) -> bool:
         """Whether the epoch's batch of this number, from 0, is the first of a block."""
