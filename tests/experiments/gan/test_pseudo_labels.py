@@ -56,14 +56,14 @@ def test_images_that_do_not_differ_and_too_few_images_have_classes_too():
 
 def test_a_block_is_given_out_batch_by_batch():
     labels = PseudoLabels(batch_size=16, codes=1)
-    labels.assign([log_probs(BLOCK + 1, 10)])  # with the one that is left over at an epoch's end
-    assert labels.of_batch(39, 17).shape == (17, 1)
     assert [batch for batch in range(100) if labels.begins_at(batch)] == [0, 40, 80]
     found = log_probs(100, 10)  # a last block that is shorter
     labels.assign([found])
     parts = [labels.of_batch(batch, n) for batch, n in zip(range(80, 87), [16] * 6 + [4], strict=True)]
     assert torch.equal(torch.cat(parts)[:, 0], balanced_classes(found))
     assert PseudoLabels(batch_size=1000, codes=2).classes.shape == (1000, 2)
+    labels.assign([log_probs(BLOCK + 1, 10)])  # with the one that is left over at an epoch's end
+    assert labels.of_batch(39, 17).shape == (17, 1)
 
 
 def test_dnet_and_qnet_learn_pseudo_labels_and_nothing_else_does():
