@@ -61,7 +61,7 @@ def test_a_block_is_given_out_batch_by_batch():
     labels.assign([found])
     parts = [labels.of_batch(batch, n) for batch, n in zip(range(80, 87), [16] * 6 + [4], strict=True)]
     assert torch.equal(torch.cat(parts)[:, 0], balanced_classes(found))
-    assert PseudoLabels(batch_size=1000, codes=2).classes.shape == (1000, 2)
+    assert PseudoLabels(batch_size=1000, codes=2).classes.shape == (1001, 2)
     labels.assign([log_probs(BLOCK + 1, 10)])  # with the one that is left over at an epoch's end
     assert labels.of_batch(39, 17).shape == (17, 1)
 
