@@ -44,7 +44,7 @@ def regression() -> plt.Figure:
     torch.manual_seed(0)
     x = 5 * torch.rand(300, 1) - 2.5
     y = torch.sin(1.5 * x) + 0.15 * torch.randn_like(x)
-    model = tagi.Regressor(perceptron(1, 50, nn.ReLU))
+    model = tagi.Regressor(perceptron(1, 20, nn.Tanh))
     model.fit((x, y), epochs=20)
     grid = torch.linspace(-5, 5, 400)[:, None]
     figure, axes = plt.subplots(figsize=(8, 3), layout="constrained")
