@@ -17,15 +17,14 @@ they sum to 1, all samples together say as much as one.
 
 from __future__ import annotations
 
+import copy
 import math
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from numbers import Integral
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -39,7 +38,6 @@ from torch import Tensor
 from torchtagi import nn
 from torchtagi.classifier import Classifier
 from torchtagi.fitting import Row, epoch_order
-from torchtagi.loading import load
 from torchtagi.prediction import RegressionPrediction
 from torchtagi.regressor import Regressor
 
@@ -115,7 +113,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         if held_out == len(order):
             raise ValueError("early_stopping=True holds samples out, and needs 2 samples at least; got 1 sample")
         x, y, *weights = (column[order[:held_out]] for column in columns)
-        best, kept, worse = -math.inf, b"", 0
+        best, kept, worse = -math.inf, model, 0
 
         def stop(row: Row) -> bool:
             nonlocal best, kept, worse
@@ -123,12 +121,12 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
             counts = weights[0] if weights else torch.ones_like(scores)
             row["log_likelihood"] = score = float((scores * counts).sum() / counts.sum())
             worse += 1
-            if score > best or not kept:
-                best, kept, worse = score, to_bytes(model), 0
+            if score > best or kept is model:
+                best, kept, worse = score, copy.deepcopy(model), 0
             return worse >= PATIENCE
 
         history = model.fit(tuple(column[order[held_out:]] for column in columns), stop=stop, **options)
-        return from_bytes(kept), history
+        return kept, history
 
     def _learn(self, X: Any, y: Any, sample_weight: Any) -> Self:
         """What every `partial_fit` does."""
@@ -242,13 +240,6 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]
         return torch.tensor([values], dtype=torch.float64)
 
     # ---- copies ---------------------------------------------------------------------------------------------
-
-    def __getstate__(self) -> Row:
-        state = dict(super().__getstate__())
-        return state | {"model_": to_bytes(self.model_)} if "model_" in state else state
-
-    def __setstate__(self, state: Row) -> None:
-        super().__setstate__(state | {"model_": from_bytes(state["model_"])} if "model_" in state else state)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -490,15 +481,3 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
         vars(estimator).clear()
         vars(estimator).update(before)
         raise
-
-
-def to_bytes(model: Classifier | Regressor) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        model.save(Path(folder, "model"))
-        return Path(folder, "model").read_bytes()
-
-
-def from_bytes(content: bytes) -> Classifier | Regressor:
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "model").write_bytes(content)
-        return load(Path(folder, "model"))
