@@ -1,9 +1,9 @@
 """Sums over the processes of one machine, through memory that they share.
 
-gloo hands tensors from thread to thread and over the loopback network. Between two processes a sum of four numbers
-takes it 0.1 to 1.3 ms, up to a tenth of a small network's step, and a step has several (docs/distributed.md). Here
-each process writes its tensor into a slot of its own, tells the others so by a byte on a socket, waits for theirs, and
-reads all slots: 0.02 ms. All add in the same order, so all find the same bits.
+gloo hands tensors from thread to thread and over the loopback network. Between two processes a sum of four
+numbers takes it 0.1 to 1.3 ms, up to a tenth of a small network's step, and a step has several
+(docs/distributed.md). Here each process writes its tensor into a slot of its own, tells the others so by a byte on
+a socket, waits for theirs, and reads all slots: 0.02 ms. All add in the same order, so all find the same bits.
 
 Two sets of slots take turns. Who writes into one a second time has met the others since they were to read it. A
 socket that closes says that its process has ended.
