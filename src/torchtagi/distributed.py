@@ -83,10 +83,10 @@ class Group:
 
     def stacked(self, tensor: Tensor) -> Tensor:
         """That of each process, in a new first dimension."""
-        everyones = tensor.new_empty(self.size, *tensor.shape)
         with self.peers():
             if self.memory is not None:
                 return self.memory.stacked(tensor)
+            everyones = tensor.new_empty(self.size, *tensor.shape)
             dist.all_gather(list(everyones.unbind()), tensor.contiguous(), group=self.handle)
         return everyones
 

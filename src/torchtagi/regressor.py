@@ -141,17 +141,21 @@ class Regressor(Model):
 
     def calibrate(self, x: Any) -> None:
         """The first rows of a stream are few, and a single one is zero when it is standardised: drawn rows stand in
-        for those to come. (A joint Gaussian finds the scale of its prior itself, and a wide one serves it best.) A
-        noise that is predicted begins as one for all."""
+        for those to come, and a noise that is predicted begins as one for all. A joint Gaussian sees to both: it
+        finds the scale of its prior, and a wide one serves it best."""
+        if self.full:
+            super().calibrate(x)
+            return
         x, missing = as_gaussian(x), PRIOR_INPUTS - len(x)
-        if missing > 0 and not self.full:
+        if missing > 0:
             drawn = torch.randn(missing, *x.shape[1:], generator=torch.Generator().manual_seed(0))
             x = cat([x, as_gaussian(drawn.to(x.mean))])
         super().calibrate(x)
         head = last_layer(self.net)[1]
         for part in (head.weight, head.bias) if self.pairs else ():
             if part is not None:
-                part.mean.data[1::2] = 0.0
+                with torch.no_grad():
+                    part.mean[1::2] = 0.0
         self.predicting.load_state_dict(self.net.state_dict())
 
     # ---- with a joint covariance -----------------------------------------------------------------------------
